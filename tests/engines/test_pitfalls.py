@@ -44,7 +44,8 @@ from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
-from dpsql.plan.mechanisms.choice import list_mechanism_names
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
 from dpsql.sql.render.portable import translate
 from dpsql.sql.rewrite.engine_query import EngineQuery
@@ -54,6 +55,7 @@ BOUNDS = ("", "max_groups_contributed = 1", "max_groups_contributed = 5", "max_g
 ROWS = "SELECT i % 50 AS unit, ['DE', 'FR', 'US'][1 + i % 3] AS land, 'a' || i % 20 AS item FROM range(500) AS t(i)"
 NULLS = "SELECT NULL, 'DE', 'nobody' FROM range(9) UNION ALL SELECT i, 'DE', NULL FROM range(7) AS t(i)"
 CALLED = "count sum min row struct_extract_at row_number hash xor least list_extract list_value".split()
+MECHANISMS = list_records(QueryKind.UNKNOWN, QueryKind.KNOWN)
 SYNTAX = set("CAST COALESCE dpsql_listed".split())
 
 
@@ -71,9 +73,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def questions() -> Iterator[str]:
     """Yield every mechanism under bounds of every form, with and without partitions and counts."""
-    for mechanism, bound, per, count in product(list_mechanism_names()[1:], BOUNDS, (False, True), (False, True)):
-        options = [f"mechanism = {mechanism}", *filter(None, [bound])]
-        options += ["domain = ['a1', 'a2']"] * (mechanism in {"peeling", "joint"})
+    for mechanism, bound, per, count in product(MECHANISMS, BOUNDS, (False, True), (False, True)):
+        options = [f"mechanism = {mechanism.name}", *filter(None, [bound])]
+        options += ["domain = ['a1', 'a2']"] * (mechanism.kind is QueryKind.KNOWN)
         options += ["partitions = ['DE', 'FR']"] * per
         keys = f"{'land, ' * per}item{', COUNT(DISTINCT unit) AS n' * count}"
         clause = f"TOP 3 PRIVATE{' PER land' * per} WITH ({', '.join(options)})"
@@ -89,7 +91,7 @@ def plans(session: Session) -> list[Plan]:
             found.append(session.explain(text))
         except Refusal:  # this mechanism needs a bound, or does not go with PER
             continue
-    assert {plan.mechanism for plan in found} == set(list_mechanism_names()[1:])
+    assert {plan.mechanism for plan in found} == {each.name for each in MECHANISMS}
     return found
 
 

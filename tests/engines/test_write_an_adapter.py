@@ -28,6 +28,7 @@ from dpsql.testing.suite import run_checks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "write-an-adapter.md").read_text()
+SIZES = re.compile(r"(?<= of )\d+(?= answered)|\d+(?= statements)|\d+(?= cases)")  # of a suite that grows
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PYTHON = re.findall(r"^```python([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 CONSOLE = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -50,7 +51,9 @@ def test_the_page_leads_to_an_adapter_that_the_suite_accepts(tmp_path: Path) -> 
     found = []
     for at, (line, output) in enumerate(CONSOLE):
         done = run(line, tmp_path)
-        assert doctest.OutputChecker().check_output(output, done.stdout, FLAGS), done.stdout + done.stderr
+        wanted, printed = (SIZES.sub("N", text) for text in (output, done.stdout))
+        todo = f"docs/how-to/write-an-adapter.md shows other output of `{line}` than this:\n{done.stdout}{done.stderr}"
+        assert doctest.OutputChecker().check_output(wanted, printed, FLAGS), todo
         found.append(done.returncode)
         if not at:
             corrected = re.sub(r"FORMS = .*\nLITE = .*\n", lambda _: BLOCKS["lite.py, corrected"], BLOCKS["lite.py"])

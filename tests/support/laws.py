@@ -29,6 +29,7 @@ __all__ = [
     "SeededNoise",
     "Steps",
     "agree",
+    "chance",
     "cks",
     "discrete_gaussian_law",
     "discrete_laplace_law",
@@ -44,6 +45,7 @@ __all__ = [
     "rejects",
     "rejects_early",
     "renyi",
+    "singles_out",
     "worst_of",
 ]
 
@@ -54,6 +56,7 @@ Law = Mapping[Hashable, float]
 Steps = tuple[int | str, ...]  # positions, or labels, and BOTTOM
 _FEW = 8.0  # cells expected to hold fewer draws than this are merged
 _REJECTED = 1e-6
+_MISSED = 1e-7
 
 
 class SeededNoise:
@@ -240,3 +243,41 @@ def rejects(p_value: Callable[[], float]) -> bool:
 def rejects_early(p_value: Callable[[int], float], draws: int) -> bool:
     """Say whether some fresh sample of at most so many draws, the smaller first, disagrees with the law."""
     return any(p_value(size) <= _REJECTED for size in (draws // 12, draws // 4, draws))
+
+
+def singles_out(law: Law, *others: Law, sample: Callable[[int], Counter[Hashable]]) -> bool:
+    """Say whether fresh draws agree with a law and disagree with each other one; there is a second chance.
+
+    There are as many draws as are sure to reject the others.
+    """
+    draws = max(_draws_to_reject(law, other) for other in others)
+    for _ in range(2):
+        seen = sample(draws)
+        if goodness(seen, law) > _REJECTED and all(goodness(seen, other) <= _REJECTED for other in others):
+            return True
+    return False
+
+
+def chance(probability: float) -> dict[Hashable, float]:
+    """Return the law of an event that has a probability, and of its opposite."""
+    return {True: probability, False: 1.0 - probability}
+
+
+def _draws_to_reject(law: Law, other: Law) -> int:
+    """Return how many draws of a law reject another, but for a probability of about 1e-7."""
+    draws = 100
+    while _missed(law, other, draws) > _MISSED:
+        draws += draws // 8
+    return draws
+
+
+def _missed(law: Law, other: Law, draws: int) -> float:
+    """Return about the probability that so many draws of a law agree with another, by the noncentral chi-square."""
+    possible = {event for event, mass in other.items() if mass > 0.0}
+    within = math.fsum(law.get(event, 0.0) for event in possible)
+    cells = _merge(((draws * law.get(event, 0.0), draws * other[event]) for event in possible), lambda pair: pair[1])
+    if len(cells) == 1:
+        return within**draws
+    distance = math.fsum((found - expected) ** 2 / expected for found, expected in cells)
+    bound = scipy.stats.chi2.isf(_REJECTED, len(cells) - 1)
+    return float(within**draws * scipy.stats.ncx2.cdf(bound, len(cells) - 1, distance))

@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import duckdb
 import pytest
-from support.session_kit import PRIVATE, filled, fresh_ledger, rebuilt, session_on, values_rows
+from support.session_kit import PRIVATE, fresh_ledger, rebuilt, session_on, shared, values_rows
 
 import dpsql
 from dpsql.accounting import BudgetVector
 from dpsql.ledger import Request
 from dpsql.session import Session
 
-CONNECTION = filled(*values_rows({}))
+CONNECTION = shared(*values_rows({}))
 
 
 POLICY = dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE)
@@ -39,7 +39,7 @@ def left_with(
     connection: duckdb.DuckDBPyConnection = CONNECTION,
 ) -> Session:
     """Return a session of which so much is left."""
-    session = session_on(connection.cursor(), policy)
+    session = session_on(connection, policy)
     ledger = fresh_ledger(session)
     gone = BudgetVector(ledger.budget.rho.value - rho, ledger.budget.delta.value - delta)
     ledger.reserve(Request("earlier", gone)).settle(gone.refundable, "")

@@ -120,6 +120,8 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
             raise _refuse_bounds(reader, node, reason=reason)
         return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
+    # AVG is a sum, and as `divisor` the number of rows with a value; `couple_measures` gives both one weight for each
+    # unit, and `divide_steps` of `plan/release.py` divides them
     divisor = replace(_count_present(found, condition), words=words)
     if stated is not None:  # of the mean of one unit, which counts as one row
         stated, divisor = replace(stated, of_mean=True), replace(divisor, stated=ONE_ROW)

@@ -31,12 +31,11 @@ from support.laws import (
     ROUNDING,
     Counts,
     Law,
+    chance,
     discrete_gaussian_law,
-    fits,
-    goodness,
     one_unit_more,
     peeling_law,
-    rejects,
+    singles_out,
 )
 
 from dpsql.errors import UsageError
@@ -154,12 +153,11 @@ def test_k_bar_is_chosen_by_the_thresholds_of_the_sensitivity() -> None:
     counts = (40, 20, 12, 9, 8)
     assert [each.sensitivity for each in mechanism._domains()] == [5, 5, 5]
 
-    def drawn() -> Counter[Hashable]:
-        return Counter(mechanism.choose(Histogram.of_leaders(counts, 4), NOISE) for _ in range(5_000))
+    def drawn(runs: int) -> Counter[Hashable]:
+        return Counter(mechanism.choose(Histogram.of_leaders(counts, 4), NOISE) for _ in range(runs))
 
     named = dict(zip("abcde", counts, strict=True))
-    assert fits(lambda: goodness(drawn(), k_bar_law(mechanism, named, raced=5)))
-    assert rejects(lambda: goodness(drawn(), k_bar_law(mechanism, named, raced=1)))
+    assert singles_out(*(k_bar_law(mechanism, named, raced=raced) for raced in (5, 1)), sample=drawn)
 
 
 @pytest.mark.parametrize("most", MOST)
@@ -224,17 +222,21 @@ def test_draws_have_the_law_of_the_sensitivity() -> None:
     top = top_stable_kit.stable("2", "0.05", 1, 3, "2", 3)
     falling = (40, 36, 33, 4)
 
-    def drawn(draw: Callable[[], Hashable], number: int = 2_500) -> Counter[Hashable]:
-        return Counter(draw() for _ in range(number))
+    def drawn(draw: Callable[[], Hashable]) -> Callable[[int], Counter[Hashable]]:
+        return lambda runs: Counter(draw() for _ in range(runs))
 
     known, leaders = Histogram(counts, 0), Histogram.of_leaders(falling, 3)
-    for raced, agrees in ((True, fits), (False, rejects)):
-        law = joint_law(joint, counts, raced=4 if raced else 1)
-        assert agrees(lambda law=law: goodness(drawn(lambda: joint.select(known, NOISE).positions), law))
-        law = fixed_stable_kit.law_of_positions(fixed, falling, fixed_stable_kit.Variant(in_race=raced))
-        assert agrees(lambda law=law: goodness(drawn(lambda: fixed.select(leaders, NOISE)), law))
-        law = top_stable_kit.law_of_positions(top, falling, top_stable_kit.Variant(in_race=raced))
-        assert agrees(lambda law=law: goodness(drawn(lambda: top.select(leaders, NOISE), 6_000), law))
+    laws = [joint_law(joint, counts, raced=raced) for raced in (4, 1)]
+    assert singles_out(*laws, sample=drawn(lambda: joint.select(known, NOISE).positions))
+    fixed_laws = [
+        fixed_stable_kit.law_of_positions(fixed, falling, fixed_stable_kit.Variant(in_race=raced))
+        for raced in (True, False)
+    ]
+    assert singles_out(*fixed_laws, sample=drawn(lambda: fixed.select(leaders, NOISE)))
+    top_laws = [
+        top_stable_kit.law_of_positions(top, falling, top_stable_kit.Variant(in_race=raced)) for raced in (True, False)
+    ]
+    assert singles_out(*top_laws, sample=drawn(lambda: top.select(leaders, NOISE)))
 
 
 def test_the_laplace_release_has_the_noise_and_the_threshold_of_the_sensitivity() -> None:
@@ -242,12 +244,11 @@ def test_the_laplace_release_has_the_noise_and_the_threshold_of_the_sensitivity(
     expected = laplace_kit.outcomes(mechanism, {"a": 14, "b": 2})
     shown = float(expected["a",].sum())
 
-    def drawn() -> Counter[Hashable]:
-        return Counter(bool(mechanism.select(Histogram((14,), 2), NOISE).positions) for _ in range(5_000))
+    def drawn(runs: int) -> Counter[Hashable]:
+        return Counter(bool(mechanism.select(Histogram((14,), 2), NOISE).positions) for _ in range(runs))
 
-    assert fits(lambda: goodness(drawn(), {True: shown, False: 1 - shown}))
     other = float(laplace_kit.outcomes(mechanism, {"a": 14, "b": 2}, laplace_kit.Variant(above=1))["a",].sum())
-    assert rejects(lambda: goodness(drawn(), {True: other, False: 1 - other}))
+    assert singles_out(chance(shown), chance(other), sample=drawn)
 
 
 @pytest.mark.parametrize("most", [1, 7, 2**20])

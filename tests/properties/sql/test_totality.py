@@ -163,7 +163,7 @@ def check_in_filters(expressions: list[str]) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function_never_raises_and_has_the_type_it_promises(name: str) -> None:
     found = list(accepted(expressions_of(name)))
-    assert found, "no column suits it"
+    assert found, "No column suits it: write its arguments in SHAPES."
     check_in_filters(found)
 
 

@@ -85,7 +85,7 @@ def names(before: str) -> list[str]:
         ("SELECT x FROM reads AS r WHERE R.u", "u", ["user_id"]),
         ("SELECT a FROM reads GROUP BY a TOP 3 PRIVATE WITH (f", "f", ["fresh"]),
         ("SELECT a FROM reads GROUP BY a TOP 3 PRIVATE WITH (epsilon = 0.1, k_", "k_", ["k_bar"]),
-        ("SELECT a FROM reads GROUP BY a TOP 3 PRIVATE WITH (mechanism = pe", "pe", ["peeling"]),
+        ("SELECT a FROM reads GROUP BY a TOP 3 PRIVATE WITH (mechanism = peel", "peel", ["peeling"]),
         ("DESCRIBE ", "", ['"my table"', "reads"]),
         ("x; SELECT date_tr", "date_tr", ["date_trunc"]),
         ("WHERE a = 'sel", "", []),

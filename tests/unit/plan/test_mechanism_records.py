@@ -70,7 +70,8 @@ def test_every_record_has_a_law_and_a_theorem_that_states_the_loss(mechanism: Me
 
 def test_stored_answers_of_whatever_auto_chooses_are_found_by_name() -> None:
     chosen = {each.name for each in choice.list_records(QueryKind.UNKNOWN) if each.auto is not Auto.NEVER}
-    assert chosen <= set(replay_key._AUTO_SINCE_0_11)
+    missing = chosen - set(replay_key._AUTO_SINCE_0_11)
+    assert not missing, f"Name {sorted(missing)} in _AUTO_SINCE_0_11 of dpsql/plan/identity/replay_key.py."
     assert {each.name for each in choice.list_records(QueryKind.KNOWN) if each.auto is not Auto.NEVER} == {"peeling"}
 
 

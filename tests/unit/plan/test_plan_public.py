@@ -18,7 +18,8 @@ from dpsql.connect import open_session
 from dpsql.engines import RecordingEngine, Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.choice import list_mechanism_names
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import QueryKind
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -57,8 +58,12 @@ def question(*options: str) -> str:
 
 def questions() -> Iterator[str]:
     """Yield questions of every mechanism, the one that AUTO chooses among them, under bounds of every form."""
-    mechanisms = [f"mechanism = {name}" for name in list_mechanism_names()[1:] if name not in {"peeling", "joint"}]
-    mechanisms += ["", "domain = ['a1', 'a2']", "mechanism = joint, domain = ['a1', 'a2']"]
+    mechanisms = [
+        "",
+        "domain = ['a1', 'a2']",
+        *(f"mechanism = {each.name}" for each in list_records(QueryKind.UNKNOWN)),
+    ]
+    mechanisms += [f"mechanism = {each.name}, domain = ['a1', 'a2']" for each in list_records(QueryKind.KNOWN)]
     for mechanism, (at, bound) in product(mechanisms, enumerate(BOUNDS)):
         yield question(mechanism, bound, COUNTS[at % 2])
     yield "SELECT item FROM events GROUP BY item TOP ADAPTIVE PRIVATE WITH (epsilon = 0.01)"

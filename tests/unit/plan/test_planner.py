@@ -18,7 +18,7 @@ from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
-from dpsql.plan.mechanisms.record import Auto, assume_groups_per_unit
+from dpsql.plan.mechanisms.record import Auto, QueryKind, assume_groups_per_unit
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
@@ -502,7 +502,7 @@ def test_groups_of_the_units_predicted_come_back_as_often_as_not_after_a_look(
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize("name", ["peeling", "joint"])
+@pytest.mark.parametrize("name", [each.name for each in list_records(QueryKind.KNOWN)])
 @pytest.mark.parametrize("k", [1, 4])
 def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str, k: int) -> None:
     values = ", ".join(repr(f"v{n}") for n in range(40))

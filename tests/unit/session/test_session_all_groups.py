@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -22,9 +23,9 @@ from support.groups_kit import (
     session_over,
     stick,
 )
-from support.intervals_kit import interval
-from support.laws import ROUNDING, cks, discrete_gaussian_law, fits, goodness
+from support.laws import ROUNDING, chance, cks, discrete_gaussian_law, singles_out
 from support.session_kit import session_on, shared
+from support.sets_kit import counted_over
 
 import dpsql
 from dpsql.accounting import ZCDP, discrete_gaussian_tail
@@ -65,12 +66,10 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     plan = session_over().explain(NAMES.format(more=ALL))
     mechanism, worst = mechanism_of(plan), 0.0
     found: dict[tuple[Unit, ...], Law] = {}
-    for size in (0, 1, 2):
-        for units in product(everybody, repeat=size):
-            rows = counted(session_over(*rows_of(units)), plan)
-            assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
-            assert sum(row[1] for row in rows) == sum(min(2, len(unit)) for unit in units)  # type: ignore[misc]
-            found[units] = law_of(mechanism, dict(rows))  # type: ignore[arg-type]
+    for units, rows in counted_over(plan, (units for size in (0, 1, 2) for units in product(everybody, repeat=size))):
+        assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
+        assert sum(row[1] for row in rows) == sum(min(2, len(unit)) for unit in units)  # type: ignore[misc]
+        found[units] = law_of(mechanism, dict(rows))  # type: ignore[arg-type]
     for more in filter(None, found):
         less = more[:-1]  # whoever stays keeps their number, and with it the groups that count
         for p, q in ((found[more], found[less]), (found[less], found[more])):
@@ -85,16 +84,14 @@ def test_one_unit_is_seen_with_the_probability_that_is_claimed_and_no_more(group
     """One unit with two labels, or with three of which two are kept, against nobody; then one step too low."""
     session = session_over(*rows_of([LABELS[:groups]]))
     plan = session.explain(NAMES.format(more=ALL))
-    mechanism, runs = mechanism_of(plan), 20_000
-    seen = sum(len(each.table) > 0 for each in drawn(session, plan, runs))
-    low, high = interval(seen, runs)
+    mechanism = mechanism_of(plan)
     alone = discrete_gaussian_tail(mechanism.variance, mechanism.threshold - 1)
     expected, careless = (
         1 - (1 - tail) ** 2 for tail in (alone, discrete_gaussian_tail(mechanism.variance, mechanism.threshold - 2))
     )
-    assert low <= expected <= high
     assert expected <= 0.1 < careless
-    assert not low <= careless <= high
+    laws = chance(expected), chance(careless)
+    assert singles_out(*laws, sample=lambda runs: Counter(len(each.table) > 0 for each in drawn(session, plan, runs)))
 
 
 def test_nobody_is_seen_in_an_empty_table() -> None:
@@ -121,22 +118,22 @@ def test_what_is_sampled_has_the_law_that_was_computed() -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",)]))
     plan = session.explain(COUNTS.format(more=ALL).replace("TOP 2", "TOP 3"))
     mechanism, counts = mechanism_of(plan), dict(counted(session, plan))
-    law: dict[object, float] = {}
-    ones = [passing(mechanism, counts[label]) for label in LABELS]  # type: ignore[arg-type]
-    for first, p in ones[0].items():
-        for second, q in ones[1].items():
-            for third, r in ones[2].items():
-                event = first, second, third
-                law[event] = p * q * r
 
-    def p_value() -> float:
-        seen: Counter[object] = Counter()
-        for each in drawn(session, plan, 5_000):
+    def law(counts: Mapping[object, object]) -> dict[Hashable, float]:
+        ones = [passing(mechanism, counts[label]) for label in LABELS]  # type: ignore[arg-type]
+        return {
+            tuple(seen for seen, _ in event): math.prod(mass for _, mass in event)
+            for event in product(*(one.items() for one in ones))
+        }
+
+    def sample(runs: int) -> Counter[Hashable]:
+        seen: Counter[Hashable] = Counter()
+        for each in drawn(session, plan, runs):
             noisy = {row["article"]: row["n"] for row in each.table.to_pylist()}
             seen[tuple(noisy.get(label) for label in LABELS)] += 1
-        return goodness(seen, law)  # type: ignore[arg-type]
+        return seen
 
-    assert fits(p_value)
+    assert singles_out(law(counts), law(counts | {"a": 2}), sample=sample)
 
 
 @pytest.mark.parametrize("k", [1, 2, 10])

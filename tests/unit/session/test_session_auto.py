@@ -293,13 +293,13 @@ def test_listed_candidates_of_whom_nothing_is_said_take_part_with_nothing() -> N
         "epsilon = 0.5, delta = 1e-6", "epsilon = 0.01"
     )
     assert all(recall is not None and recall < 0.5 for recall in recalls(session.explain(text.format(listed))))
-    assert recalls(session.explain(text.format("'v1'"))) == [1, 1]
+    assert set(recalls(session.explain(text.format("'v1'")))) == {1}
 
 
 def test_more_than_can_be_tried_is_not_told() -> None:
     text = names("domain = 'kinds.s'", "assume = 'zipf(0, 9)'", k=500).replace(", delta = 1e-6", "")
-    peeling, joint = session_over().explain(text).considered
-    assert (peeling.recall, joint.recall) == (1, None)
+    found = {each.name: each.recall for each in session_over().explain(text).considered}
+    assert (found["peeling"], found["joint"]) == (1, None)
 
 
 BAD = [

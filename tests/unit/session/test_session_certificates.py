@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 import pytest
-from support.laws import discrete_laplace_law, fits, goodness, rejects
+from support.laws import Law, discrete_laplace_law, singles_out
 from support.session_kit import PRIVATE, filled, rebuilt, session_on, shared, values_rows
 
 import dpsql
@@ -29,6 +29,7 @@ from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
+from dpsql.open_ledger import open_ledger
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session
@@ -179,19 +180,25 @@ def test_a_bound_saves_the_counts_that_no_unit_is_in(session: Session) -> None:
 @pytest.mark.parametrize(("certificate", "share"), [("pure", 1), ("theorem2", 2), ("optimal", 2)])
 def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, share: int) -> None:
     connection = shared(
-        "CREATE TABLE reads AS SELECT 0 AS user_id, 'a' || i AS article FROM range(500) t(i)",
+        "CREATE TABLE reads AS SELECT 0 AS user_id, 'a' || i AS article FROM range(100) t(i)",
         "CREATE TABLE labels AS SELECT article FROM reads",
     )
     tables = {**PRIVATE, "labels": dpsql.PublicTable()}
-    known = dpsql.Policy(dpsql.Budget(100, "1e-6", certificate=certificate, items=1000), tables)
-    query = COUNTS.replace("TOP 3 PRIVATE", "TOP 500 PRIVATE WITH (domain = 'labels.article')")
+    known = dpsql.Policy(dpsql.Budget(100, "1e-6", certificate=certificate, items=200), tables)
+    query = COUNTS.replace("TOP 3 PRIVATE", "TOP 100 PRIVATE WITH (domain = 'labels.article')")
     with dpsql.connect(connection, policy=known, ledger=":memory:") as session:
         scale = share / session.budget.epsilon.value
-        draws = [row[1] - 1 for row in session.sql(query).fetchall()]
-    assert len(draws) == 500
-    assert fits(lambda: goodness(Counter(draws), discrete_laplace_law(scale)))
-    assert rejects(lambda: goodness(Counter(draws), discrete_laplace_law(scale / 2)))
-    assert rejects(lambda: goodness(Counter(draws), discrete_laplace_law(scale * 2)))
+        laws: list[Law] = [discrete_laplace_law(scale * times) for times in (1, Fraction(1, 2), 2)]
+
+        def sample(runs: int) -> Counter[Hashable]:
+            draws = list[int]()
+            while len(draws) < runs:
+                ledger = open_ledger(":memory:", session._dependencies.terms)
+                draws += [row[1] - 1 for row in rebuilt(session, ledger=ledger).sql(query).fetchall()]
+                assert len(draws) % 100 == 0
+            return Counter(draws[:runs])
+
+        assert singles_out(*laws, sample=sample)
 
 
 @pytest.mark.parametrize("certificate", OTHERS)

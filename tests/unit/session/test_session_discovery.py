@@ -10,8 +10,9 @@ from itertools import combinations, product
 
 import pytest
 from support.groups_kit import COUNTS, CREATE, LABELS, LEVELS, NAMES, counted, drawn, rows_of, session_over
-from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, peeling_law
+from support.laws import ROUNDING, cks, hockey_stick, peeling_law, singles_out
 from support.session_kit import fresh_ledger, rebuilt, session_on, shared
+from support.sets_kit import counted_over
 from support.weights_kit import reaching, weights_of
 
 import dpsql
@@ -58,17 +59,15 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeyp
     plan = session_over().explain(NAMES.format(more=more))
     assert mechanism_of(plan).max_groups_contributed == 2
     found, worst = {}, 0.0
-    for size in (0, 1, 2):
-        for units in product(everybody, repeat=size):
-            rows = counted(session_over(*rows_of(units)), plan)
-            kept = [min(2, len(unit)) for unit in units]
-            assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
-            seen = {row[0] for row in rows}
-            assert {row[0]: row[1] for row in rows} == {
-                label: sum(label in unit for unit in units) for label in seen
-            } or more == TWO
-            assert sum(int(str(row[1])) for row in rows) == sum(kept) or more == OWN
-            found[units] = law_of(plan, rows)
+    for units, rows in counted_over(plan, (units for size in (0, 1, 2) for units in product(everybody, repeat=size))):
+        kept = [min(2, len(unit)) for unit in units]
+        assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
+        seen = {row[0] for row in rows}
+        assert {row[0]: row[1] for row in rows} == {
+            label: sum(label in unit for unit in units) for label in seen
+        } or more == TWO
+        assert sum(int(str(row[1])) for row in rows) == sum(kept) or more == OWN
+        found[units] = law_of(plan, rows)
     rho, delta = plan.worst_case.rho.value, 0.1
     for units in filter(None, found):
         for p, q in ((found[units], found[units[:-1]]), (found[units[:-1]], found[units])):
@@ -99,14 +98,19 @@ def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch
 def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",), ("b", None)]))
     plan = session.explain(NAMES.format(more=OWN).replace("TOP 2", f"TOP {k}"))
-    law: Counter[Hashable] = Counter()
-    for (_, shown), mass in law_of(plan, counted(session, plan)).items():
-        law[shown] += mass  # type: ignore[assignment]
+    rows = counted(session, plan)
 
-    def p_value() -> float:
-        return goodness(Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 4_000)), law)
+    def law(*rows: tuple[object, ...]) -> Counter[Hashable]:
+        law: Counter[Hashable] = Counter()
+        for (_, shown), mass in law_of(plan, rows).items():
+            law[shown] += mass  # type: ignore[assignment]
+        return law
 
-    assert fits(p_value)
+    def sample(runs: int) -> Counter[Hashable]:
+        return Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, runs))
+
+    less_weight = (*rows[0][:-1], int(str(rows[0][-1])) - 2 * WEIGHT_STEPS)
+    assert singles_out(law(*rows), law(less_weight, *rows[1:]), sample=sample)
 
 
 def test_nobody_is_seen_in_an_empty_table() -> None:

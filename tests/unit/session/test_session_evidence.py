@@ -17,6 +17,8 @@ from dpsql import plan as planning
 from dpsql.accounting import ZCDP
 from dpsql.answer_json import encode_receipt
 from dpsql.plan.identity import stored_release
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.session import Session
 
 NAMES, ABSENT = 60, "WHERE user_id < 0"
@@ -64,7 +66,12 @@ def session() -> Iterator[Session]:
         yield session
 
 
-MECHANISMS = {"AUTO": PEELED, "weighted": WEIGHTED, "histogram": HISTOGRAM, "released": RELEASED, "joint": JOINT}
+MECHANISMS = {"AUTO": PEELED, "weighted": WEIGHTED, "histogram": HISTOGRAM, "released": RELEASED}
+MECHANISMS |= {  # every mechanism of a known domain draws names against an evidence line
+    each.name: f"{RELEASED}, mechanism = {each.name}"
+    for each in list_records(QueryKind.KNOWN)
+    if each.auto is Auto.NEVER
+}
 
 
 @pytest.mark.parametrize("counts", [False, True])
@@ -74,7 +81,10 @@ def test_of_names_without_rows_hardly_ever_one_is_returned(session: Session, mec
     query = ask(MECHANISMS[mechanism], counts=counts)
     answers = [session.sql(query) for _ in range(30)]
     assert {answer.receipt.known for answer in answers} == {NAMES}
-    assert all(answer.receipt.evident for answer in answers)
+    todo = (
+        "A plan of known names that are `request.evident` needs an evidence line, as in dpsql/plan/mechanisms/joint.py."
+    )
+    assert all(answer.receipt.evident for answer in answers), todo
     assert sum(len(answer) > 0 for answer in answers) < 9  # of 1.5; 9 or more in 1 of 10,000 runs
     empty = next(answer for answer in answers if not len(answer))
     assert empty.receipt.stopped_at_bottom

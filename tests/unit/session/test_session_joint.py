@@ -12,9 +12,10 @@ from itertools import combinations, permutations, product
 import pytest
 from mpmath.ctx_iv import MPIntervalContext
 from support.domain_kit import exact_counts
-from support.groups_kit import counted, drawn, rows_of
-from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, rejects, renyi
+from support.groups_kit import drawn, rows_of
+from support.laws import ROUNDING, cks, hockey_stick, renyi, singles_out
 from support.session_kit import session_on, shared
+from support.sets_kit import counted_over
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -74,12 +75,10 @@ def test_the_law_is_that_of_one_draw_over_every_candidate(domain: str, k: int) -
     plan = session.explain(text)
     assert exact_counts(session, text) == {"a": 3, "b": 2, "c": 0}
 
-    def p_value(counts: Mapping[str, int]) -> float:
-        seen = Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 1_500))
-        return goodness(seen, law_of(plan, counts))  # type: ignore[arg-type]
+    def sample(runs: int) -> Counter[Hashable]:
+        return Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, runs))
 
-    assert fits(lambda: p_value({"a": 3, "b": 2, "c": 0}))
-    assert rejects(lambda: p_value({"a": 3, "b": 2, "c": 2}))
+    assert singles_out(*(law_of(plan, {"a": 3, "b": 2, "c": count}) for count in (0, 2)), sample=sample)
 
 
 @pytest.mark.properties
@@ -89,7 +88,7 @@ def test_no_neighbour_exceeds_the_claim(bound: int | None) -> None:
     plan = session_over(**({} if bound is None else {"max_groups_contributed": bound})).explain(NAMES.format(LISTED))
     epsilon, rho, worst = float(mechanism_of(plan).epsilon), plan.worst_case.rho.value, 0.0
     tables = [units for size in range(3) for units in product(SUBSETS, repeat=size)]
-    rows = {units: dict(counted(session_over(*rows_of([tuple(unit) for unit in units])), plan)) for units in tables}
+    rows = {units: dict(found) for units, found in counted_over(plan, tables)}
     assert all(found.keys() == {"a", "b", "c"} for found in rows.values())
     for units in filter(None, tables):  # whoever stays keeps their number, and with it the groups that count
         p, q = (law_of(plan, rows[each]) for each in (units, units[:-1]))  # type: ignore[arg-type]

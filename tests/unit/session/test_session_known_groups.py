@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Hashable
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -12,15 +13,15 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.domain_kit import exact_counts
-from support.laws import fits, goodness, rejects
+from support.groups_kit import drawn
+from support.laws import singles_out
 from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.accounting import ZCDP
-from dpsql.engines import Statement
 from dpsql.errors import Error
 from dpsql.mechanisms import KnownGroups, LaplaceCounts, NoisyCounts
-from dpsql.plan import release
+from dpsql.plan import Plan
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR)"
@@ -263,7 +264,7 @@ def test_the_mechanism_charges_for_the_groups_that_a_unit_can_be_in() -> None:
             KnownGroups(NoisyCounts(epsilon), groups)  # type: ignore[arg-type]
 
 
-def gaussian(variance: float, centre: int) -> dict[int, float]:
+def gaussian(variance: float, centre: int) -> dict[Hashable, float]:
     masses = {n: math.exp(-((n - centre) ** 2) / (2 * variance)) for n in range(centre - 60, centre + 61)}
     return {n: mass / sum(masses.values()) for n, mass in masses.items()}
 
@@ -274,16 +275,13 @@ def test_the_law_is_a_discrete_gaussian_around_the_exact_count_of_each_group() -
     session = session_over("INSERT INTO reads SELECT i, 'a', 'DE' FROM range(3) t(i)")
     assert exact_counts(session, LISTED) == {"a": 3, "b": 0, "c": 0}
 
-    def drawn(sql: str, at: int, column: int) -> Counter[int]:
-        parts, plan = session._dependencies, session.explain(sql)
-        exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-        tables = (release(plan, exact, noise=parts.noise).table for _ in range(3_000))
-        return Counter(table.column(column)[at].as_py() for table in tables)
-
     for sql, at, column, exact in ((LISTED, 0, 1, 3), (LISTED, 2, 1, 0), (TOTAL, 0, 0, 3)):
-        assert fits(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e)))
-        assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(2, e)))
-        assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e + 1)))
+        plan = session.explain(sql)
+
+        def sample(runs: int, plan: Plan = plan, at: int = at, column: int = column) -> Counter[Hashable]:
+            return Counter(each.table.column(column)[at].as_py() for each in drawn(session, plan, runs))
+
+        assert singles_out(gaussian(4, exact), gaussian(2, exact), gaussian(4, exact + 1), sample=sample)
 
 
 def test_a_total_is_drawn_under_its_own_name() -> None:

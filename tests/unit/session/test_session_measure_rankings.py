@@ -13,6 +13,8 @@ import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.engines import Statement, open_exact
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount DECIMAL(10, 2), pieces INTEGER, country VARCHAR)"
@@ -62,7 +64,7 @@ def test_every_mechanism_of_an_unknown_domain_ranks_by_a_sum(mechanism: str) -> 
     assert "sum of" in amounts or "noisy sum" in amounts or "weight" in amounts
 
 
-@pytest.mark.parametrize("mechanism", ["peeling", "joint"])
+@pytest.mark.parametrize("mechanism", [each.name for each in list_records(QueryKind.KNOWN)])
 def test_every_mechanism_of_a_known_domain_ranks_by_a_sum(mechanism: str) -> None:
     session = session_over(*ROWS)
     answer = session.sql(ranked(f", mechanism = {mechanism}, domain = ['a', 'b', 'c', 'd']", "TOP 1"))

@@ -16,6 +16,8 @@ from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan import build_statement, release
 from dpsql.plan.mechanisms import Groups, MechanismOutput
+from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
 
 EXACT = "epsilon = 1"
@@ -141,7 +143,7 @@ def test_the_domain_of_released_names_is_the_same_question_with_each_new_release
     assert again.fetchall() == first.fetchall()
 
 
-@pytest.mark.parametrize("mechanism", ["", ", mechanism = peeling", ", mechanism = joint"])
+@pytest.mark.parametrize("mechanism", ["", *(f", mechanism = {each.name}" for each in list_records(QueryKind.KNOWN))])
 def test_the_domain_restricts_to_known_names(session: Session, mechanism: str) -> None:
     answer = session.sql(top(10, f"{EXACT}, known = all, domain = released{mechanism}", where="WHERE user_id > 4000"))
     assert sorted(name for name, _ in answer.fetchall()) == ["moon", "star", "sun"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,6 +67,12 @@ def moving_units(sessions: dict[int | None, Session], sql: str) -> set[int]:
     return {unit for unit in UNITS if not read_exactly(sessions[unit], sql).equals(whole)}
 
 
+@pytest.fixture(scope="module")
+def moving(sessions: dict[int | None, Session]) -> Callable[[str], set[int]]:
+    """Return the units that move a statement, computed once for all tests."""
+    return cache(partial(moving_units, sessions))
+
+
 @pytest.mark.parametrize(("sql", "names"), STATEMENTS)
 def test_a_query_names_values_only_where_that_is_certain(
     sessions: dict[int | None, Session], sql: str, names: tuple[str, ...]
@@ -104,10 +111,9 @@ def test_where_units_have_one_value_the_answer_is_that_of_the_query_itself(tmp_p
 @pytest.mark.properties
 @pytest.mark.parametrize("certificate", [each.value for each in Certificate])
 def test_no_unit_loses_more_than_the_total_in_any_session(
-    sessions: dict[int | None, Session], files: dict[int | None, Path], certificate: str
+    moving: Callable[[str], set[int]], files: dict[int | None, Path], certificate: str
 ) -> None:
     corpus = [(sql, names) for sql, names in STATEMENTS if certificate == "zcdp" or "COUNT(" not in sql][::2]
-    moving = {sql: moving_units(sessions, sql) for sql, _ in corpus}
     for seed in range(2):
         with opened(files[None], certificate) as session:
             choice, asked = random.Random(seed), list[str]()
@@ -121,7 +127,7 @@ def test_no_unit_loses_more_than_the_total_in_any_session(
             assert len(entries) == len(asked)
             lost = {unit: [Fraction(0), Fraction(0)] for unit in UNITS}
             for sql, entry in zip(asked, entries, strict=True):
-                for unit in moving[sql]:
+                for unit in moving(sql):
                     lost[unit][0] += entry.charged
                     lost[unit][1] += entry.permanent
             assert all(first <= budget.refundable and second <= budget.permanent for first, second in lost.values())
@@ -162,7 +168,7 @@ charged_values_of = charged_values._select_units
 @pytest.mark.properties
 @pytest.mark.parametrize("mutant", [choose_under_salts, choose_after_where])
 def test_a_unit_whose_value_is_chosen_otherwise_pays_twice(
-    files: dict[int | None, Path], monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., Expression]
+    sessions: dict[int | None, Session], monkeypatch: pytest.MonkeyPatch, mutant: Callable[..., Expression]
 ) -> None:
     queries = [
         f"SELECT article FROM reads WHERE country = '{each}' GROUP BY article TOP 2 PRIVATE" for each in ("DE", "FR")
@@ -173,7 +179,7 @@ def test_a_unit_whose_value_is_chosen_otherwise_pays_twice(
         for sql, select in zip(queries, chosen, strict=True):
             monkeypatch.setattr(charged_values, "_select_units", select)
             with ExitStack() as stack:
-                known = {unit: stack.enter_context(opened(path)) for unit, path in files.items()}
+                known = {unit: stack.enter_context(opened_like(session)) for unit, session in sessions.items()}
                 found.append(moving_units(known, sql))
         return found[0] & found[1]
 
@@ -223,7 +229,9 @@ def test_what_is_not_certain_names_no_value(
 @contextmanager
 def opened_like(session: Session) -> Iterator[Session]:
     """Open another session, which has analysed nothing yet, on the same engine."""
-    yield Session(session._dependencies)
+    other = Session(session._dependencies)
+    other._plans.salts = SALTS
+    yield other
 
 
 @pytest.mark.parametrize(
