@@ -81,7 +81,6 @@ class TwoLooks:
     def __post_init__(self) -> None:
         check_k(self.k, self.k_bar)
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
-        _ = self.height  # before anything is charged
         if self.counts_rho is not None:
             _ = self.histogram
 

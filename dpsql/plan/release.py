@@ -135,12 +135,9 @@ class Release:
 
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
-    """Return the plan of one release, with places drawn for its cuts if it has any: for each release again."""
-    spec = plan.spec
-    rows, second = _draw_places(spec.rows, noise), None if spec.second is None else _draw_places(spec.second, noise)
-    if rows is spec.rows and second is spec.second:
-        return plan
-    return replace(plan, spec=replace(spec, rows=rows, second=second))
+    """Return the plan of one release, with places drawn for its cut if it has one: for each release again."""
+    rows = _draw_places(plan.spec.rows, noise)
+    return plan if rows is plan.spec.rows else replace(plan, spec=replace(plan.spec, rows=rows))
 
 
 def _draw_places(rows: RowsRead, noise: Noise) -> RowsRead:
@@ -168,7 +165,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         if second is None or execute is None:
             hint = "Give release() the engine's execute."
             raise UsageError("second-read", "This mechanism reads the groups twice.", hint=hint)
-        again = replace(plan, spec=replace(plan.spec, rows=second))
+        again = draw_places(replace(plan, spec=replace(plan.spec, rows=second.build())), noise)
         read_again = _join_names(again, open_exact(execute(build_statement(again.counting))))
         drawn = drawn.resume(read_again.groups, noise)
         read = read_again if drawn.of_second_read else read

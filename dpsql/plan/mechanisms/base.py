@@ -216,12 +216,19 @@ class SpecReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondRead:
+    """The second read of a mechanism: `build` makes its statement, which most queries do without."""
+
+    build: Callable[[], RowsRead] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseSpec:
     """All that is known of a release before a row is read: its loss, the rows read, the noise of counts, the report.
 
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
     The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released. The
-    `second` read takes place only where what was drawn from the first says so.
+    `second` read takes place only where what was drawn from the first says so, and its statement is made then.
     """
 
     k: int
@@ -231,7 +238,7 @@ class ReleaseSpec:
     counts: CountNoise | None = None
     min_rho: Fraction = Fraction(0)
     charged_partitions: int = 1
-    second: RowsRead | None = None
+    second: SecondRead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def find_gate_rho(request: MechanismRequest) -> Rho | None:
     return Rho(request.price.rho(request.price.keys(request.k)).value * LOOK_SHARE)
 
 
-def build_gate(rho: Rho | None, k: int, threshold: int, *, sensitivity: int) -> Gate | None:
+def build_gate(rho: Rho | None, k: int, *, threshold: int, sensitivity: int) -> Gate | None:
     """Return the gate of this rho before a threshold; None without a rho."""
     if rho is None:
         return None

@@ -156,7 +156,7 @@ def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
 def _plan_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
     chosen = _choose_histogram(request)
     moved = chosen.sensitivity * min(chosen.k, chosen.max_groups_contributed)  # by one unit, of the k largest counts
-    gate = build_gate(find_gate_rho(request), chosen.k, chosen.threshold, sensitivity=moved)
+    gate = build_gate(find_gate_rho(request), chosen.k, threshold=chosen.threshold, sensitivity=moved)
     return GaussianHistogramPlan(chosen, request.price, request.known, request.evident, gate)
 
 
@@ -303,7 +303,7 @@ def _plan_weighted(request: MechanismRequest) -> WeightedGaussianPlan:
 def _build_weight_gate(chosen: WeightedGaussian, request: MechanismRequest) -> Gate | None:
     """Return the gate in front of a mechanism of weights, if there is one."""
     moved = bound_weight_sum(min(request.k, chosen.max_groups_contributed), steps=WEIGHT_STEPS)
-    return build_gate(find_gate_rho(request), request.k, chosen.threshold, sensitivity=moved)
+    return build_gate(find_gate_rho(request), request.k, threshold=chosen.threshold, sensitivity=moved)
 
 
 def _predict_weighted(request: MechanismRequest) -> Need:

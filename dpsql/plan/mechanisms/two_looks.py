@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import partial
 
 from dpsql.accounting import ZCDP, Loss
+from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import FullHistogram, Histogram, Noise, Selection
 from dpsql.mechanisms.gate import LOOK_SHARE
@@ -26,6 +27,7 @@ from dpsql.plan.mechanisms.base import (
     ReadAgain,
     ReleaseSpec,
     RowsRead,
+    SecondRead,
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_counts, charge_and_draw_others
@@ -65,20 +67,14 @@ class TwoLooksPlan(MechanismPlan):
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         looks, price = self.selection, self.price
         counting = rewrite_leaders(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
-        rewrite_weights = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
-        cut_query, cut = cut_rows(query, looks)
-        weights = list_weights(looks.weighed_groups)
+        second = SecondRead(partial(self._read_weights, query, bound))
+        if query.dialect is not DUCKDB:  # an engine elsewhere may not be able to weigh: it refuses here
+            _ = second.build()
         return ReleaseSpec(
             k=looks.k,
             worst_case=price.loss(price.items(looks.k), looks.delta),
             rows=read_leaders(query, counting, k_bar=looks.k_bar),
-            second=RowsRead(
-                counting=rewrite_weights(cut_query, bound=bound, weights=weights),
-                weighted=True,
-                others=len(query.measures) - 1,
-                cut=cut,
-                rows_in_words=describe_rows_left(query, cut, weighted=True),
-            ),
+            second=second,
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: the looks, and what answers after them",
@@ -86,6 +82,18 @@ class TwoLooksPlan(MechanismPlan):
                 threshold_offset=looks.leaders(Answerer.AT_ONCE).threshold_offset,
                 cap=OWN if self.own_cap else "",
             ),
+        )
+
+    def _read_weights(self, query: PrivateQuery, bound: Bound | None) -> RowsRead:
+        """Return the rows of the second read: all groups with their weights, and counts."""
+        looks, rewrite_weights = self.selection, rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        cut_query, cut = cut_rows(query, looks)
+        return RowsRead(
+            counting=rewrite_weights(cut_query, bound=bound, weights=list_weights(looks.weighed_groups)),
+            weighted=True,
+            others=len(query.measures) - 1,
+            cut=cut,
+            rows_in_words=describe_rows_left(query, cut, weighted=True),
         )
 
     @property
@@ -113,15 +121,17 @@ class TwoLooksPlan(MechanismPlan):
         leaders = Histogram.of_leaders(tuple(groups.counts[: looks.k_bar + 1].tolist()), looks.k_bar)
         seen = looks.look_at_counts(leaders, noise)
         if looks.choose(seen) is None:
-            return ReadAgain(partial(self._finish, groups, leaders, seen))
-        return self._answer_by_counts(groups, leaders, Answerer.AT_ONCE, noise=noise, looked=_describe(looks, seen))
+            return ReadAgain(partial(self._finish, first=groups, leaders=leaders, seen=seen))
+        return self._answer_by_counts(
+            groups, leaders, answerer=Answerer.AT_ONCE, noise=noise, looked=_describe(looks, seen)
+        )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         begun = self.begin(groups, noise)
         return begun.resume(groups, noise) if isinstance(begun, ReadAgain) else begun
 
     def _finish(
-        self, first: Groups, leaders: Histogram, seen: Fraction, groups: Groups, noise: Noise
+        self, groups: Groups, noise: Noise, *, first: Groups, leaders: Histogram, seen: Fraction
     ) -> MechanismOutput:
         """Take the second look at all groups, and answer from them, or from the leaders that were read first."""
         looks, weights = self.selection, FullHistogram(groups.weights, groups.read)
@@ -154,7 +164,7 @@ class TwoLooksPlan(MechanismPlan):
                 found = discovery.select(weights, FullHistogram(groups.counts), noise=noise)
                 rows, loss = found.positions, discovery.loss(found)
             case _:
-                return self._answer_by_counts(first, leaders, Answerer.LEADERS, noise=noise, looked=looked)
+                return self._answer_by_counts(first, leaders, answerer=Answerer.LEADERS, noise=noise, looked=looked)
         keys = MechanismOutput(
             rows,
             None,
@@ -166,7 +176,7 @@ class TwoLooksPlan(MechanismPlan):
         return replace(charge_and_draw_counts(keys, groups, price=self.price, noise=noise), of_second_read=True)
 
     def _answer_by_counts(
-        self, groups: Groups, leaders: Histogram, answerer: Answerer, *, noise: Noise, looked: str
+        self, groups: Groups, leaders: Histogram, *, answerer: Answerer, noise: Noise, looked: str
     ) -> MechanismOutput:
         looks, domain = self.selection, self.selection.leaders(answerer)
         selected = domain.select(leaders, noise)
