@@ -250,7 +250,7 @@ class Plan(NotebookRepr):
             fetched = f"at most {rows.most:,}"
         elif query.domain is not None and not rows.known:
             fetched = "one for each candidate of the domain"
-        second = None if self.spec.second is None else self.spec.second.build()
+        second = self.spec.second
         if second is not None:
             fetched += f"; in the second look {second.rows_in_words or 'one for each group'}; their number has no bound"
         lines += [("rows fetched", fetched)]
@@ -261,7 +261,7 @@ class Plan(NotebookRepr):
     @property
     def max_rows_fetched(self) -> int | None:
         """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
-        return self.spec.rows.most if self.spec.second is None else None
+        return self.spec.rows.most if self.spec.build_second is None else None
 
     def _describe_choice(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

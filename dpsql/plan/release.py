@@ -165,7 +165,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         if second is None or execute is None:
             hint = "Give release() the engine's execute."
             raise UsageError("second-read", "This mechanism reads the groups twice.", hint=hint)
-        again = draw_places(replace(plan, spec=replace(plan.spec, rows=second.build())), noise)
+        again = draw_places(replace(plan, spec=replace(plan.spec, rows=second)), noise)
         read_again = _join_names(again, open_exact(execute(build_statement(again.counting))))
         drawn = drawn.resume(read_again.groups, noise)
         read = read_again if drawn.of_second_read else read

@@ -216,19 +216,12 @@ class SpecReport:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondRead:
-    """The second read of a mechanism: `build` makes its statement, which most queries do without."""
-
-    build: Callable[[], RowsRead] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseSpec:
     """All that is known of a release before a row is read: its loss, the rows read, the noise of counts, the report.
 
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
     The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released. The
-    `second` read takes place only where what was drawn from the first says so, and its statement is made then.
+    `second` read takes place only where what was drawn from the first says so, and `build_second` makes it then.
     """
 
     k: int
@@ -238,7 +231,12 @@ class ReleaseSpec:
     counts: CountNoise | None = None
     min_rho: Fraction = Fraction(0)
     charged_partitions: int = 1
-    second: SecondRead | None = None
+    build_second: Callable[[], RowsRead] | None = field(default=None, compare=False)
+
+    @property
+    def second(self) -> RowsRead | None:
+        """Rows of the second read, made anew; None where there is none."""
+        return None if self.build_second is None else self.build_second()
 
 
 @dataclass(frozen=True, slots=True)

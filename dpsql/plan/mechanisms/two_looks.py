@@ -27,7 +27,6 @@ from dpsql.plan.mechanisms.base import (
     ReadAgain,
     ReleaseSpec,
     RowsRead,
-    SecondRead,
     SpecReport,
 )
 from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_counts, charge_and_draw_others
@@ -67,14 +66,14 @@ class TwoLooksPlan(MechanismPlan):
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         looks, price = self.selection, self.price
         counting = rewrite_leaders(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
-        second = SecondRead(partial(self._read_weights, query, bound))
+        build_second = partial(self._read_weights, query, bound)
         if query.dialect is not DUCKDB:  # an engine elsewhere may not be able to weigh: it refuses here
-            _ = second.build()
+            _ = build_second()
         return ReleaseSpec(
             k=looks.k,
             worst_case=price.loss(price.items(looks.k), looks.delta),
             rows=read_leaders(query, counting, k_bar=looks.k_bar),
-            second=second,
+            build_second=build_second,
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: the looks, and what answers after them",

@@ -58,7 +58,7 @@ def key_of(text: str, parameters: Given = ()) -> str:
 def law(plan: Plan) -> tuple[object, ...]:
     """Return all that decides what is drawn from given rows; tables are numbered in the order of the text."""
     read = list[object]()
-    for each in [plan.spec.rows, *([] if plan.spec.second is None else [plan.spec.second.build()])]:
+    for each in filter(None, [plan.spec.rows, plan.spec.second]):
         numbers: dict[str, str] = {}
         sql = re.sub(
             r"\bt(\d+)\b",
