@@ -139,9 +139,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
             mechanism = fitting[0]
         else:
             break
-    rows = (
-        spec.rows if spec.build_second is None else replace(spec.rows, max_rows=None)
-    )
+    rows = spec.rows if spec.build_second is None else replace(spec.rows, max_rows=None)
     _check_rows(planned, rows, query=query, limit=terms.limits.max_rows_fetched)
     # about how many units there are, in public, for messages: it says nothing about sums of rows and values, nor about
     # units that a bound keeps out of groups

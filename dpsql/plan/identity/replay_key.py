@@ -73,7 +73,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import DOUBLE
 from dpsql.terms import Terms
 
-_AUTO_SINCE_0_11 = ("limited_domain", "relay", "weighted_gaussian", "gaussian_histogram")
+_AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian", "gaussian_histogram")
 _OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
