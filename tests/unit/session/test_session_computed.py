@@ -102,10 +102,10 @@ COMPUTED: list[tuple[str, str, ByHand]] = [
     (
         SETS,
         (
-            f"SELECT product, COUNT(*) AS n, SUM(amount) / COUNT(*) {BOTH} HAVING COUNT(*) * 2 > 5200 AND 9 < n "
+            f"SELECT product, COUNT(*) AS n, SUM(amount) / COUNT(*) {BOTH} HAVING COUNT(*) * 2 > 4000 AND 9 < n "
             "ORDER BY n DESC LIMIT 4"
         ),
-        lambda rows: [(p, n, m) for p, n, m in rows if 2 * n > 5200],
+        lambda rows: [(p, n, m) for p, n, m in rows if 2 * n > 4000],
     ),
     (
         PLAIN,
