@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 View = planning.ResultView | planning.OuterSelectView
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AnswerPart:
     """A plan, its answer as drawn or as stored, and whether that was stored before, so that it costs nothing."""
 

@@ -27,9 +27,9 @@ from dpsql.sql.analysis.domains import (
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedQuery:
-    """A plan, and the stored answer to it, if there is one."""
+    """A plan, and the stored answer to it, if there is one: without a `repr`, as it is one analyst's."""
 
     plan: planning.Plan
     stored: bytes | None

@@ -64,7 +64,7 @@ def test_selections_follow_the_closed_form(case: str) -> None:
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize(("bits", "draws"), [(6, 4_000), (2, 400)])
+@pytest.mark.parametrize(("bits", "draws"), [(6, 4_000), (2, 1_000)])
 def test_the_law_survives_short_prefixes_that_are_refined(
     bits: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
