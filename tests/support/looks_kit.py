@@ -72,4 +72,4 @@ def execute_once(session: Session) -> Callable[[Statement], Exact]:
 def second_alone(plan: Plan) -> Plan:
     """Return the plan with the second statement as the one that it runs; any other plan as it is."""
     second = plan.spec.second
-    return plan if second is None else replace(plan, spec=replace(plan.spec, rows=second, second=None))
+    return plan if second is None else replace(plan, spec=replace(plan.spec, rows=second, build_second=None))
