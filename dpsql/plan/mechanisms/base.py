@@ -231,7 +231,7 @@ class ReleaseSpec:
     counts: CountNoise | None = None
     min_rho: Fraction = Fraction(0)
     charged_partitions: int = 1
-    build_second: Callable[[], RowsRead] | None = field(default=None, compare=False)
+    build_second: Callable[[], RowsRead] | None = field(default=None, compare=False, repr=False)
 
     @property
     def second(self) -> RowsRead | None:

@@ -38,7 +38,10 @@ RUNNING = threading.Event()
 
 def run(sql: str, values: Mapping[str, str | None]) -> Answer:
     if "dpsql_count" in sql:
-        return [{"name": "k", "type": "STRING"}, {"name": "n", "type": "INT64"}], [["a", "900"], ["b", "500"]]
+        groups = [["a", "900", f"{900 << 20}", "1"], ["b", "500", f"{500 << 20}", "2"]]
+        fields = [{"name": "k", "type": "STRING"}, *({"name": each, "type": "INT64"} for each in ("n", "w", "place"))]
+        read = 4 if "dpsql_weight" in sql else 2  # weights in the second look, where the first settled nothing
+        return fields[:read], [group[:read] for group in groups]
     if "boom" in sql:
         message = f"Bad int64 value: secret {values}"
         raise ValueError(message)

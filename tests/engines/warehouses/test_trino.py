@@ -30,6 +30,9 @@ ROWS = [
 def answer(sql: str) -> Answer:
     if "information_schema" in sql:
         return [(name, "varchar") for name in "abcd"], COLUMNS if "'reads'" in sql else []
+    if "dpsql_weight" in sql:  # the second look, where the first settled nothing
+        columns = [("k", "varchar"), ("n", "bigint"), ("w", "bigint"), ("place", "bigint")]
+        return columns, [["a", 900, 900 << 20, 1], ["b", 500, 500 << 20, 2]]
     if "dpsql_count" in sql:
         return [("k", "varchar"), ("n", "bigint")], [["a", 900], ["b", 500]]
     if "boom" in sql:

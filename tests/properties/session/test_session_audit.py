@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from support.fuzzing import WHOLE
 from support.intervals_kit import ERROR, SQL, Outcomes, agrees, interval, outcomes
-from support.looks_kit import DISCOVERY, WEIGHTS, execute_once, find_answerer
+from support.looks_kit import DISCOVERY, WEIGHTS, execute_once, find_answerer, find_opening
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on, shared
 
 import dpsql
 import dpsql.mechanisms.limited_domain as limited_domain_module
 from dpsql.accounting import discrete_gaussian_tail
 from dpsql.engines import Statement
-from dpsql.mechanisms import GaussianHistogram, LimitedDomain, WeightedGaussian, unit_weight
+from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, LimitedDomain, WeightedGaussian, unit_weight
 from dpsql.plan import release
 from dpsql.session import Session
 
@@ -193,17 +194,21 @@ def test_one_unit_of_the_largest_sums_appears_with_probability_delta() -> None:
 
 
 def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should() -> None:
-    bound, options = 2, ", max_groups_contributed = 4, mechanism = {}"
-    for mechanism, groups in (("gaussian_histogram", bound), ("weighted_gaussian", bound)):
-        session = orders(BUYER)
-        plan = session.explain(BY_SUM.format(options.format(mechanism)))
+    k = groups = 2  # those with a score
+    for mechanism, gate in product(("gaussian_histogram", "weighted_gaussian"), ("true", "false")):
+        session, options = orders(BUYER), f", max_groups_contributed = 4, mechanism = {mechanism}, gate = {gate}"
+        plan = session.explain(BY_SUM.format(options))
         own = plan.selection
         assert isinstance(own, GaussianHistogram | WeightedGaussian)
         added = MOST if isinstance(own, GaussianHistogram) else unit_weight(4)  # it has rows in four groups
         each = discrete_gaussian_tail(own.variance, own.threshold - added)
-        assert 1 - (1 - each) ** groups <= DELTA
-        assert agrees(shown(session, options.format(mechanism)), 1 - (1 - each) ** groups)
-        assert shown(orders(), options.format(mechanism), 300) == Counter({(): 300})
+        passes = 1 - (1 - each) ** groups
+        assert passes <= DELTA
+        # by one unit the sum of the k largest sums moves by k * R, and that of weights by the root of k
+        square = (k * MOST) ** 2 if isinstance(own, GaussianHistogram) else k * WEIGHT_STEPS**2
+        opens = find_opening([added] * groups, k=k, threshold=own.threshold, square=square) if gate == "true" else 1
+        assert agrees(shown(session, options), opens * passes)
+        assert shown(orders(), options, 300) == Counter({(): 300})
 
 
 @pytest.mark.mutant
@@ -224,7 +229,7 @@ def test_a_threshold_without_r_is_seen(monkeypatch: pytest.MonkeyPatch, offset: 
 @pytest.mark.mutant
 def test_a_histogram_whose_threshold_leaves_r_out_gives_a_unit_away(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = GaussianHistogram.threshold.fget  # type: ignore[attr-defined]
-    options = ", max_groups_contributed = 4, mechanism = gaussian_histogram"
+    options = ", max_groups_contributed = 4, mechanism = gaussian_histogram, gate = false"
     monkeypatch.setattr(GaussianHistogram, "threshold", property(lambda own: kept(own) - own.sensitivity + 1))
     seen = shown(orders(BUYER), options)
     low, _ = interval(seen.total() - seen[()], seen.total())

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.looks_kit import find_answerer, price_looks
 
 import dpsql
 
@@ -71,7 +72,11 @@ def test_a_query_killed_before_its_answer_was_handed_out_is_charged(example: Pat
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout == ""
     with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        assert (session.budget.rho.spent, session.budget.rho.reserved) == (8 * ITEM, 0)
+        spent, reserved = session.budget.rho.spent, session.budget.rho.reserved
+        receipt = session.sql(SQL).receipt  # of the answer that is stored: it says what answered
+        answerer = find_answerer(receipt.legs)
+        keys = price_looks(dpsql.Epsilon("0.05"), answerer, k=4, found=4, discovered=12)
+        assert (receipt.replayed, spent, reserved) == (True, keys + 4 * ITEM, 0)
 
 
 def test_an_answer_that_was_charged_and_never_handed_out_is_there_for_the_asking(example: Path) -> None:
