@@ -239,7 +239,14 @@ def interrupted(execute: Callable[[Statement], Exact], statement: Statement) -> 
 
 def test_an_interrupt_does_not_wait_and_is_charged_in_full() -> None:
     with session_on(filled(*values_rows({"a": 2000})), policy(answer_grid_ms=60_000)) as session:
-        waiting = rebuilt(session, engine=lambda statement, execute: interrupted(execute, statement))
+        statements = list[Statement]()
+
+        def interrupt_first(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+            """Interrupt once, however many statements the query runs."""
+            statements.append(statement)
+            return interrupted(execute, statement) if len(statements) == 1 else execute(statement)
+
+        waiting = rebuilt(session, engine=interrupt_first)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         began = time.monotonic()
         try:
