@@ -126,7 +126,9 @@ def test_most_questions_are_answered_each_by_one_statement(usual: dict[str, list
     assert {len(statements) for statements in answered.values()} == {1, 2}
     twice = {text for text, statements in answered.items() if len(statements) == 2}
     session = knowing(opened(DATA["no row"])[0])
-    assert twice == {at_0 for each in questions() if (at_0 := f"{each} at 0") in answered and looks_twice(session, each)}
+    assert twice == {
+        at_0 for each in questions() if (at_0 := f"{each} at 0") in answered and looks_twice(session, each)
+    }
     assert len({statements[0].sql for statements in answered.values()}) > 15
 
 
