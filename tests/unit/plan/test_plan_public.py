@@ -69,8 +69,8 @@ def questions() -> Iterator[str]:
     mechanisms += [f"mechanism = {each.name}, domain = ['a1', 'a2']" for each in list_records(QueryKind.KNOWN)]
     for mechanism, (at, bound) in product(mechanisms, enumerate(BOUNDS)):
         yield question(mechanism, bound, COUNTS[at % 2])
-    yield "SELECT item FROM events GROUP BY item TOP ADAPTIVE PRIVATE WITH (epsilon = 0.01)"
-    per = "PER item WITH (partitions = ['a1', 'a2'], epsilon = 0.01)"
+    yield "SELECT item FROM events GROUP BY item TOP ADAPTIVE PRIVATE WITH (epsilon = 0.01, fresh = true)"
+    per = "PER item WITH (partitions = ['a1', 'a2'], epsilon = 0.01, fresh = true)"
     yield f"SELECT item, n FROM events GROUP BY ALL TOP 3 PRIVATE {per}"
 
 
