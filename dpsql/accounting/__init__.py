@@ -9,7 +9,12 @@ from dpsql.accounting.budget import (
     check_settlement,
     fold_values,
 )
-from dpsql.accounting.calibration import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
+from dpsql.accounting.calibration import (
+    check_tail,
+    delta_of_each,
+    discrete_gaussian_offset,
+    discrete_gaussian_tail,
+)
 from dpsql.accounting.certificates import (
     CertificateFilter,
     CertificateTerms,
@@ -64,6 +69,7 @@ __all__ = [
     "add_losses",
     "add_worst_case",
     "check_settlement",
+    "check_tail",
     "delta_of_each",
     "delta_of_zcdp",
     "describe_periods",

@@ -70,10 +70,15 @@ def delta_of_each(delta: Delta, parts: int) -> float:
     return -math.expm1(math.log1p(-below) / parts) * (1.0 - _SLACK)
 
 
-def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
-    """Return the least n >= 0 with P[N_Z(0, variance) >= n] <= probability, never one too small."""
+def check_tail(probability: float) -> None:
+    """Raise UsageError for a probability to which no offset is computed."""
     if not _LEAST <= probability < 1.0:
         raise UsageError("probability-range", "A tail probability must lie between 1e-300 and 1, 1 excluded.")
+
+
+def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
+    """Return the least n >= 0 with P[N_Z(0, variance) >= n] <= probability, never one too small."""
+    check_tail(probability)
     deviations = -NormalDist().inv_cdf(probability)  # of continuous noise: near enough to begin with
     high, step = max(0, math.ceil(deviations * math.sqrt(float(variance)))), 1
     low = high - 1

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.accounting import ZCDP, BoundedRange, check_tail, delta_of_each
 from dpsql.errors import UsageError
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, Look, bound_weight_sum, find_open_probability
@@ -81,6 +81,7 @@ class TwoLooks:
     def __post_init__(self) -> None:
         check_k(self.k, self.k_bar)
         _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+        check_tail(delta_of_each(self.delta, self.weighed_groups))  # of the threshold, which is found after a charge
         if self.counts_rho is not None:
             _ = self.histogram
 

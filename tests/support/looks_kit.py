@@ -1,13 +1,14 @@
-"""Two looks in tests: their price spelled out, and the second statement in place of the first."""
+"""Two looks and the gate in tests: their price and law spelled out, and the second statement in place of the first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 import dpsql
+from dpsql.accounting import discrete_gaussian_offset, discrete_gaussian_tail
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms.two_looks import Answerer
 from dpsql.plan import Plan
@@ -16,17 +17,21 @@ from dpsql.session import Session
 __all__ = [
     "AT_ONCE",
     "DISCOVERY",
+    "GATE",
     "HISTOGRAM",
     "LEADERS",
     "WEIGHTS",
+    "behind",
     "execute_once",
     "find_answerer",
+    "find_opening",
     "price_looks",
     "second_alone",
 ]
 
 AT_ONCE, LEADERS, WEIGHTS = Answerer.AT_ONCE.value, Answerer.LEADERS.value, Answerer.WEIGHTS.value
 DISCOVERY, HISTOGRAM = Answerer.DISCOVERY.value, Answerer.HISTOGRAM.value
+GATE = Fraction(3, 100)  # of the rho of the keys, for the gate; what answers behind it has the rest
 
 
 def find_answerer(legs: str) -> str:
@@ -57,6 +62,28 @@ def price_looks(epsilon: dpsql.Epsilon, answerer: str, *, k: int, found: int, di
     return rho * 6 / 100 + half + (k * take_root(8 * half / k) ** 2 / 8 if discovered > k else 0)
 
 
+def find_opening(
+    values: Iterable[int], *, k: int, threshold: int, square: int, epsilon: Fraction = Fraction(1)
+) -> float:
+    """Return the exact probability that a gate of k items opens, from the text of the rule and not from the code.
+
+    It sees the k largest values, each from a fifth of the threshold on and for 14 fifths of it at most. The sensitivity
+    is the root of `square`, rounded up. On no row it opens with the least probability that is not above the allowed.
+    """
+    total = sum(min(max(value - threshold // 5, 0), 14 * threshold // 5) for value in sorted(values)[-k:])
+    root = math.isqrt(square)
+    variance = Fraction((root + (root * root < square)) ** 2) / (2 * GATE * k * epsilon**2 / 8)
+    allowed = Fraction(3, 8) if k <= 5 else max(Fraction(1, 10), Fraction(5, 2) / k)
+    least = discrete_gaussian_offset(variance, float((allowed - GATE) / (1 - GATE))) - total
+    return discrete_gaussian_tail(variance, least) if least > 0 else 1 - discrete_gaussian_tail(variance, 1 - least)
+
+
+def behind(opening: float, law: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return the law of the released rows behind a gate that opens so often, and otherwise shows none."""
+    gated = {shown: opening * mass for shown, mass in law.items()}
+    return gated | {(): gated.get((), 0.0) + 1 - opening}
+
+
 def execute_once(session: Session) -> Callable[[Statement], Exact]:
     """Return an engine's execute that runs each statement once, for many draws from the same rows."""
     known: dict[str, Exact] = {}
@@ -72,4 +99,4 @@ def execute_once(session: Session) -> Callable[[Statement], Exact]:
 def second_alone(plan: Plan) -> Plan:
     """Return the plan with the second statement as the one that it runs; any other plan as it is."""
     second = plan.spec.second
-    return plan if second is None else replace(plan, spec=replace(plan.spec, rows=second, second=None))
+    return plan if second is None else replace(plan, spec=replace(plan.spec, rows=second, build_second=None))

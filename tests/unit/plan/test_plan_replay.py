@@ -309,7 +309,7 @@ def test_another_unit_is_another_key() -> None:
 
 PINNED = {
     "SELECT w FROM events GROUP BY w TOP 10 PRIVATE": (  # two looks
-        "b4b482327aa4adc3a62ed321204bc727655b4363c92d02091dbb96679ec90480"
+        "a6e5226034ad5172ead93d5e2ce9319f46d4e51d970fb989220122f349e5bf68"
     ),
     f"{BASE} WITH (mechanism = limited_domain)": "cde078c832fdf1ef411a959247c10f2a687ff752849e640bf649f5d241c7280e",
     "SELECT w FROM events GROUP BY w TOP 2 PRIVATE WITH (domain = ['b', 'a'], max_groups_contributed = 4)": (

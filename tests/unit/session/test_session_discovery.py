@@ -11,6 +11,7 @@ from itertools import combinations, product
 import pytest
 from support.groups_kit import COUNTS, CREATE, LABELS, LEVELS, NAMES, counted, drawn, rows_of, session_over
 from support.laws import ROUNDING, cks, hockey_stick, peeling_law, singles_out
+from support.looks_kit import GATE, behind, find_opening
 from support.session_kit import fresh_ledger, rebuilt, session_on, shared
 from support.sets_kit import counted_over
 from support.weights_kit import reaching, weights_of
@@ -20,8 +21,9 @@ from dpsql.accounting import ZCDP
 from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, SharedTotal, unit_weight
 from dpsql.plan import Plan, compute_release_key, planner
 
-OWN = ", mechanism = domain_discovery"
-TWO = f"{OWN}, max_groups_contributed = 2"
+GATED = ", mechanism = domain_discovery"
+OWN = f"{GATED}, gate = false"
+TWO, TWO_GATED = (f"{each}, max_groups_contributed = 2" for each in (OWN, GATED))
 Rows = Sequence[tuple[object, ...]]
 
 
@@ -30,8 +32,17 @@ def mechanism_of(plan: Plan) -> DomainDiscovery:
     return plan.selection
 
 
+def opening(plan: Plan, rows: Rows) -> float:
+    """Return the probability that anything is drawn at all: 1 without a gate."""
+    if plan.mechanism_plan.gate is None:
+        return 1.0
+    stage, k = mechanism_of(plan).discovery, mechanism_of(plan).k
+    square = min(k, stage.max_groups_contributed) * WEIGHT_STEPS**2
+    return find_opening(weights_of(rows).values(), k=k, threshold=stage.threshold, square=square)
+
+
 def law_of(plan: Plan, rows: Rows) -> dict[tuple[Hashable, ...], float]:
-    """Return the joint law of the discovered labels and of those that come back, in their order."""
+    """Return the joint law of the discovered labels and of those that come back, in their order, without a gate."""
     mechanism, weights = mechanism_of(plan), weights_of(rows)
     counts = {row[0]: int(str(row[1])) for row in rows}
     passing = {
@@ -48,7 +59,7 @@ def law_of(plan: Plan, rows: Rows) -> dict[tuple[Hashable, ...], float]:
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize("more", [OWN, TWO])
+@pytest.mark.parametrize("more", [OWN, TWO, GATED, TWO_GATED])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every data set of up to two units with any labels, and every unit more; weights keep to two groups either way.
 
@@ -65,14 +76,14 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeyp
         seen = {row[0] for row in rows}
         assert {row[0]: row[1] for row in rows} == {
             label: sum(label in unit for unit in units) for label in seen
-        } or more == TWO
-        assert sum(int(str(row[1])) for row in rows) == sum(kept) or more == OWN
-        found[units] = law_of(plan, rows)
+        } or more in {TWO, TWO_GATED}
+        assert sum(int(str(row[1])) for row in rows) == sum(kept) or more in {OWN, GATED}
+        found[units] = behind(opening(plan, rows), law_of(plan, rows))  # type: ignore[arg-type]
     rho, delta = plan.worst_case.rho.value, 0.1
     for units in filter(None, found):
         for p, q in ((found[units], found[units[:-1]]), (found[units[:-1]], found[units])):
             worst = max(worst, *(hockey_stick(p, q, level) / (delta + cks(rho, level)) for level in LEVELS))
-    assert 0.5 < worst <= 1 + ROUNDING
+    assert (0.5 if more in {OWN, TWO} else 0.3) < worst <= 1 + ROUNDING
 
 
 def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,17 +105,18 @@ def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch
 
 
 @pytest.mark.properties
+@pytest.mark.parametrize("more", [OWN, GATED])
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
+def test_what_is_sampled_has_the_law_that_was_computed(k: int, more: str) -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",), ("b", None)]))
-    plan = session.explain(NAMES.format(more=OWN).replace("TOP 2", f"TOP {k}"))
+    plan = session.explain(NAMES.format(more=more).replace("TOP 2", f"TOP {k}"))
     rows = counted(session, plan)
 
-    def law(*rows: tuple[object, ...]) -> Counter[Hashable]:
+    def law(*rows: tuple[object, ...]) -> dict[Hashable, float]:
         law: Counter[Hashable] = Counter()
         for (_, shown), mass in law_of(plan, rows).items():
             law[shown] += mass  # type: ignore[assignment]
-        return law
+        return behind(opening(plan, rows), law)
 
     def sample(runs: int) -> Counter[Hashable]:
         return Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, runs))
@@ -121,20 +133,50 @@ def test_nobody_is_seen_in_an_empty_table() -> None:
 @pytest.mark.parametrize("k", [1, 3, 10])
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("groups", [None, 1, 50])
-def test_both_halves_cost_no_more_than_a_limited_domain_reserves(sql: str, k: int, groups: int | None) -> None:
+@pytest.mark.parametrize(("own", "looked"), [(OWN, Fraction(0)), (GATED, GATE)])
+def test_both_halves_cost_no_more_than_a_limited_domain_reserves(
+    sql: str, k: int, groups: int | None, own: str, looked: Fraction
+) -> None:
     session = session_over(budget="0.9")
     text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
     bound = "" if groups is None else f", max_groups_contributed = {groups}"
-    plan, usual = session.explain(text.format(more=bound + OWN)), session.explain(text.format(more=bound))
+    plan, usual = session.explain(text.format(more=bound + own)), session.explain(text.format(more=bound))
     mechanism, item = mechanism_of(plan), Fraction("0.09") / 8
-    assert mechanism.discovery.loss == ZCDP(dpsql.Rho(k * item / 2), plan.delta)
-    assert 0 <= item / 2 - mechanism.epsilon.value**2 / 8 < Fraction(1, 10**12)
+    stage = (1 - looked) * item / 2  # for each key
+    assert mechanism.discovery.loss == ZCDP(dpsql.Rho(k * stage), plan.delta)
+    assert 0 <= stage - mechanism.epsilon.value**2 / 8 < Fraction(1, 10**12)
     assert 0 <= usual.worst_case.rho.value - plan.worst_case.rho.value < Fraction(1, 10**10)
     assert (plan.worst_items, plan.delta) == (usual.worst_items, usual.delta)
-    half, told = -(-k // 2), session.forecast(text.format(more=bound + OWN))
+    half, told = -(-k // 2), session.forecast(text.format(more=bound + own))
     counts = min(half, groups or half) if sql is COUNTS else 0
     assert told.loss == plan.worst_case
-    assert told.half_loss.rho.value == k * item / 2 + counts * item, "half of k are found, and nothing is to choose"
+    found = looked * k * item + k * stage + counts * item
+    assert told.half_loss.rho.value == found, "half of k are found, and nothing is to choose"
+
+
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize(("labels", "k"), [("a", 3), ("", 3), ("abc", 2)])
+def test_a_gate_costs_its_share_where_it_stays_closed_and_both_stages_theirs_behind_it(
+    sql: str, labels: str, k: int
+) -> None:
+    session = session_over(*rows_of([tuple(labels)] * 20 if labels else []))
+    plan, opened = session.explain(sql.format(more=GATED).replace("TOP 2", f"TOP {k}")), Counter[bool]()
+    for each in drawn(session, plan, 300):
+        open_ = each.legs == "looked first: something stands out"
+        opened[open_] += 1
+        keys = [GATE * k, (GATE + (1 - GATE) / 2) * k, GATE * k + (1 - GATE) / 2 * k + k * peeling_items(plan)]
+        counts = len(each.table) if sql is COUNTS else 0
+        costs = {dpsql.Rho((cost + counts) / 8): math.ceil(cost + counts) for cost in (keys[1:] if open_ else keys[:1])}
+        assert costs[each.loss.rho] == each.items_charged  # type: ignore[union-attr]
+        assert each.loss.rho.value <= plan.worst_case.rho.value  # type: ignore[union-attr]
+        assert len(each.table) == k or each.loss.rho == dpsql.Rho((keys[open_] + counts) / 8)  # type: ignore[union-attr]
+        assert open_ or (len(each.table), each.stopped_at_bottom) == (0, True)
+    assert opened[True] > 0
+
+
+def peeling_items(plan: Plan) -> Fraction:
+    """Return how many items one draw of the second stage costs, which are of epsilon 1."""
+    return mechanism_of(plan).epsilon.value ** 2
 
 
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
@@ -186,6 +228,10 @@ def test_the_plan_says_what_is_capped_and_what_is_not() -> None:
     assert facts["items at most"] == (
         "4 (half of the keys at once, the other half only if more than k are found, and one for each count returned)"
     )
+    behind_gate = dict(session_over().explain(COUNTS.format(more=GATED)).facts())
+    assert behind_gate["if nothing stands out"].startswith("3 % of the keys' price, but for ")
+    assert behind_gate["peeling"].startswith(f"epsilon {math.sqrt((1 - GATE) / 2):.4g} for each key")
+    assert "if nothing stands out" not in facts
     assert plan.threshold_offset == Fraction(mechanism.discovery.threshold, WEIGHT_STEPS)
     assert (plan.max_groups_contributed, plan.k_bar) == (100, 0)
     of_query = dict(session_over().explain(NAMES.format(more=TWO)).facts())
@@ -199,6 +245,7 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     assert again.receipt.replayed
     assert again.fetchall() == first.fetchall()
     assert not session.sql(COUNTS.format(more=f"{OWN}, fresh = true")).receipt.replayed
+    assert not session.sql(COUNTS.format(more=GATED)).receipt.replayed
     said = f"{OWN}, max_groups_contributed = 100"  # which bounds the counts too
     texts = [sql.format(more=more) for sql in (NAMES, COUNTS) for more in (OWN, TWO, said)]
     texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
