@@ -312,7 +312,7 @@ Fact = tuple[str, str]
 Node = dict[str, object]
 _OIDS: Mapping[str, int] = {"TEXT": 25, "JSON": 114, "XML": 142}
 _NAMESPACE = "http://www.postgresql.org/2009/explain"
-_PART, _ENGINE = "private query", "engine SQL"
+_PART, _ENGINE = "private query", "engine SQL"  # the latter begins a name: there can be a second look
 _OF_ALL = frozenset(["together", "around it"])  # facts of all private queries of a statement
 
 
@@ -351,11 +351,11 @@ def _build_tree(facts: Sequence[Fact]) -> Node:
 
 
 def _build_node(facts: Sequence[Fact]) -> Node:
-    """Return the facts of one private query as a node, and the query of the engine as one below it."""
+    """Return the facts of one private query as a node, and each query of the engine as one below it."""
     found = dict[str, list[str]]()
     for name, value in facts:
         found.setdefault(name, []).append(value)
-    engine = found.pop(_ENGINE, [])
+    engine = [value for name in list(found) if name.startswith(_ENGINE) for value in found.pop(name)]
     node: Node = {"Node Type": " ".join(found.pop("mechanism", ["Result"])).replace("_", " ").title()}
     node |= {f"{name[0].upper()}{name[1:]}": each[0] if len(each) == 1 else each for name, each in found.items()}
     if engine:

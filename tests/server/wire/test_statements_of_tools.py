@@ -399,6 +399,15 @@ def test_explain_of_several_private_queries_has_a_node_for_each(client: psycopg.
     assert "Together" in document["Plan"]
 
 
+def test_explain_has_a_node_for_each_statement_of_two_looks(client: psycopg.Connection) -> None:
+    facts = dict(client.execute(f"EXPLAIN VERBOSE {NAMES}").fetchall())
+    (((document,),),) = client.execute(f"EXPLAIN (FORMAT JSON) {NAMES}").fetchall()
+    plan = document["Plan"]
+    assert plan["Node Type"] == "Two Looks"
+    assert [node["SQL"] for node in plan["Plans"]] == [facts["engine SQL"], facts["engine SQL, second look"]]
+    assert not any(name.startswith("Engine SQL") for name in plan)
+
+
 def test_explain_in_text_has_lines_and_values_are_bound(client: psycopg.Connection) -> None:
     text = "EXPLAIN (COSTS OFF) SELECT article FROM reads WHERE country = %s GROUP BY article TOP 2 PRIVATE"
     lines = [row[0] for row in client.execute(text, ["DE"])]
