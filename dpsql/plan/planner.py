@@ -108,10 +108,10 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
         raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=clause.place)
     # fitting: the mechanisms for such a query; the first is the one to fall back on (order of RECORDS)
     fitting, named = _read_mechanism(options.get("mechanism"), query)
-    _check_words(query)
     min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
     if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
+    _check_words(query, terms, min_units=min_units)
     _check_certificate(named or fitting[0], query, terms=terms)
     groups, epsilon = _read_max_groups_contributed(query, terms), _read_epsilon(query, terms)
     measures = query.measures if query.releases_counts else ()
@@ -343,7 +343,7 @@ def refuse_retired(option: Option) -> Refusal:
     return Refusal("option", f"The mechanism {option.value} has left dpsql.", hint=hint, place=option.place)
 
 
-def _check_words(query: PrivateQuery) -> None:
+def _check_words(query: PrivateQuery, terms: Terms, *, min_units: int) -> None:
     """Refuse what is neither true nor false where a word must be, and counts to be shown otherwise where none are."""
     options = query.clause.options
     known = options.get("known")
@@ -361,6 +361,36 @@ def _check_words(query: PrivateQuery) -> None:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
         place = options["monotone"].place
         raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
+    if "evidence" in options:
+        _check_evidence(query, terms, min_units=min_units)
+
+
+def _check_evidence(query: PrivateQuery, terms: Terms, *, min_units: int) -> None:
+    """Refuse evidence = strict where no known names take part, whatever was released, and words of another meaning."""
+    clause, evidence = query.clause, query.clause.options["evidence"]
+    if not (evidence.word and evidence.value in {"strict", "auto"}):
+        hint = "Write evidence = strict for evidence of each known name, or leave it out."
+        raise Refusal("option", "evidence is strict or auto.", hint=hint, place=evidence.place)
+    if evidence.value == "auto":
+        return
+    option = clause.options.get("known")
+    known = terms.uses_known_names if option is None else option.value
+    where, hint = "", "Leave evidence out."
+    if query.partitions is not None:
+        where = "with PER"
+    elif clause.shape != "top" or clause.is_adaptive:
+        where, hint = "without TOP k", "Leave evidence out, or write TOP 10 PRIVATE."
+    elif min_units > 1:
+        where = "where the policy wants groups of at least so many units"
+    elif query.domain is not None and not isinstance(query.domain, ReleasedDomain):
+        where = "beside a listed domain"
+    elif known == "all":
+        where, hint = "with known = all", "Leave one of the two out."
+    elif known in {False, "false"} and query.domain is None:
+        where, hint = "here unless known is true", "Write known = true too, or leave evidence out."
+    if where:
+        reason = f"No known name needs evidence {where}."
+        raise Refusal("option", reason, hint=hint, place=evidence.place)
 
 
 def plan_within_stated(

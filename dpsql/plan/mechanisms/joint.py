@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP, Loss
+from dpsql.errors import Refusal
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
 from dpsql.mechanisms.known_names import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
@@ -98,6 +99,10 @@ def _plan(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(request.k, request.candidates()), request.price
     rho, gate = price.rho(k).value, None
+    if request.is_strict:
+        hint = "Write mechanism = peeling, or leave evidence out."
+        reason = "joint draws all names at once, and has no line for each."
+        raise Refusal("option", reason, hint=hint, place=request.query.clause.options["evidence"].place)
     if request.evident:
         gate = EvidenceGate(Rho(rho * GATE_SHARE), FALSE_ALARM, request.rank_width)
         rho -= gate.rho.value

@@ -151,10 +151,11 @@ class EvidentPeelingPlan(MechanismPlan):
 def _choose(request: MechanismRequest) -> Peeling | EvidentPeeling:
     """Return the mechanism of a known domain or, over known names that need evidence, that with a line.
 
-    Its gate has no loss under a certificate without rho.
+    Its gate has no loss under a certificate without rho, and says nothing of each of the names behind it.
     """
     k, has_gate = min(request.k, request.candidates()), request.terms.certificate is Certificate.zcdp
     if request.evident:
+        has_gate = has_gate and not request.is_strict
         return EvidentPeeling(request.price.epsilon, k, request.rank_width, has_gate)
     return Peeling(request.price.epsilon, k, request.rank_width)
 

@@ -137,6 +137,12 @@ class MechanismRequest:
         return self.known > 0 and self.query.names is not None and self.query.names.evident
 
     @property
+    def is_strict(self) -> bool:
+        """Whether each known name needs evidence of its own (evidence = strict)."""
+        option = self.query.clause.options.get("evidence")
+        return option is not None and option.value == "strict"
+
+    @property
     def place(self) -> Place:
         """Place of the mechanism in the statement, or else of the clause."""
         option = self.query.clause.options.get("mechanism")

@@ -267,15 +267,12 @@ class ChargedValues:
 class GroupCut:
     """Cut of the groups that the engine returns: those of which the ranked measure is at least `value`.
 
-    So are those at `places` of the order of the keys, which are bound when the statement runs, the first `leaders`
-    groups by their count, the first `heaviest` by their weight, and those with the keys of one of the `names`. Without
-    a value these last are all.
+    So are those at `places` of the order of the keys, which are bound when the statement runs, and those with the keys
+    of one of the `names`. Without a value these last are all.
     """
 
     value: int | None = None
     places: int = 0
-    leaders: int = 0
-    heaviest: int = 0
     names: tuple[tuple[Expression, ...], ...] = ()
 
 

@@ -598,13 +598,11 @@ def _cut_groups(
     returned: a number that stands beside every group, as that of all units does, must be read whatever the groups are.
 
     The columns of `groups` are names and measures, to which dpsql_place is added, 0 for groups that the cut names. The
-    cut is of the column `ranked`; the first of the measures is the count. Of groups that are all named there are no
-    places. A cut at 12 with two places, of the three groups with the highest counts, is
+    cut is of the column `ranked`. Of groups that are all named there are no places. A cut at 12 with two places is
 
     SELECT dpsql_key_1, dpsql_count, dpsql_number AS dpsql_place
-    FROM (SELECT *, row_number() OVER (ORDER BY dpsql_key_1) AS dpsql_number,
-                 row_number() OVER (ORDER BY dpsql_count DESC, dpsql_key_1) AS dpsql_leader FROM groups)
-    WHERE dpsql_count >= 12 OR dpsql_number IN ($1, $2) OR dpsql_number > $3 OR dpsql_number <= 1 OR dpsql_leader <= 3
+    FROM (SELECT *, row_number() OVER (ORDER BY dpsql_key_1) AS dpsql_number FROM groups)
+    WHERE dpsql_count >= 12 OR dpsql_number IN ($1, $2) OR dpsql_number > $3 OR dpsql_number <= 1
     """
     keys, last = sort_nulls_last(names), cut.places
     named = _is_named(writer, cut.names, names=names)
@@ -626,10 +624,6 @@ def _cut_groups(
         f"dpsql_number > {bound[last]}",
         "dpsql_number <= 1",
     ]
-    for most, name, column in ((cut.leaders, "dpsql_leader", measures[0]), (cut.heaviest, "dpsql_heaviest", ranked)):
-        if most:
-            numbers.append(f"system.main.row_number() OVER (ORDER BY {column} DESC, {keys}) AS {name}")
-            conditions.append(f"{name} <= {most:d}")
     rows, place = compose("SELECT *, {numbers} FROM ({groups})", numbers=numbers, groups=groups), "dpsql_number"
     if named:
         rows = compose(

@@ -60,6 +60,7 @@ _OPTION_EXAMPLES = {
     "delta": "1e-8",
     "domain": "['DE', 'FR']",
     "epsilon": "0.05",
+    "evidence": "strict",
     "fresh": "true",
     "gate": "false",
     "intervals": "true",

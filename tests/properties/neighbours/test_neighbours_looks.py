@@ -74,6 +74,7 @@ def look(session: Session, plan: Plan) -> tuple[int, int]:
 
 
 CASES = [*product((1, 2, 4), ("", ", max_groups_contributed = 1", ", max_groups_contributed = 3")), (2, ", k_bar = 2")]
+CASES.append((2, ", k_bar = 2, max_groups_contributed = 1"))
 
 
 @pytest.mark.parametrize(("k", "more"), CASES)
@@ -98,3 +99,22 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
     assert looks.first.sensitivity == k
     assert most[0] >= min(k, groups)  # as many leaders, each by one; and all of them where number k_bar + 1 moves
     assert most[1] >= 0.7 * looks.second.sensitivity
+
+
+def test_a_bound_on_groups_is_none_on_how_far_a_unit_moves_the_first_look(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count after the leaders is subtracted from all of them: one unit in one group moves both by 1."""
+    monkeypatch.setattr(Look, "draw", lambda _self, total, _noise: Fraction(total))
+    plan = session.explain(SQL.format(k=2, more=", k_bar = 2, max_groups_contributed = 1"))
+    looks: TwoLooks = plan.mechanism_plan.selection
+    assert (looks.k, looks.k_bar, looks.max_groups_contributed) == (2, 2, 1)
+    rows: list[Row] = [(1, "b"), (2, "b"), (3, "c"), (4, "c")]  # counts 0, 2 and 2
+    fill(rows)
+    without, _ = look(session, plan)
+    fill([*rows, (5, "a")])
+    with_one, _ = look(session, plan)
+    assert without - with_one == 2 == looks.first.sensitivity
+    assert without - with_one > min(
+        looks.k, looks.max_groups_contributed or looks.k
+    )  # of which the noise would be too little

@@ -34,7 +34,7 @@ items = 10
 epsilon = 0.1
 items = 10
 """
-SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.02)"
+SQL = "SELECT article FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (epsilon=.02, mechanism=limited_domain)"
 
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:

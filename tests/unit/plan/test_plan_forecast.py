@@ -7,6 +7,8 @@ from fractions import Fraction
 
 import duckdb
 import pytest
+from support import looks_kit
+from support.looks_kit import price_looks
 
 import dpsql
 from dpsql.accounting import BudgetVector
@@ -22,6 +24,10 @@ COUNTS = (
 )
 KNOWN = ", domain = ['a', 'b', 'c']"
 BOUNDED = ", max_groups_contributed = 2"
+ITEM = Fraction("0.01") ** 2 / 8
+AT_ONCE = {  # in items
+    k: price_looks(dpsql.Epsilon("0.01"), looks_kit.AT_ONCE, k=k, found=-(-k // 2)) / ITEM for k in (1, 3, 10)
+}
 
 
 def plan_of(sql: str) -> Plan:
@@ -66,11 +72,13 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "more", "k", "items"),
     [
-        (NAMES, "", 10, Fraction(32, 5)),  # five keys and BOTTOM, and a tenth of four items for a gate
+        (NAMES, "", 10, AT_ONCE[10]),  # the first look, and five keys and BOTTOM of what it leaves
         (NAMES, ", mechanism = limited_domain", 10, 6),  # five keys and BOTTOM
-        (NAMES, "", 3, 3),  # two keys and BOTTOM
-        (NAMES, "", 1, 1),
-        (COUNTS, "", 10, Fraction(57, 5)),
+        (NAMES, "", 3, AT_ONCE[3]),  # two keys and BOTTOM
+        (NAMES, "", 1, AT_ONCE[1]),
+        (NAMES, ", mechanism = weighted_gaussian", 10, 10),  # behind an open gate, and without one
+        (NAMES, ", mechanism = weighted_gaussian, gate = false", 10, 10),
+        (COUNTS, "", 10, AT_ONCE[10] + 5),
         (COUNTS, ", mechanism = limited_domain", 10, 11),
         (
             COUNTS,

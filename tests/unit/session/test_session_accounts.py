@@ -20,7 +20,10 @@ from dpsql.curator import grant, read_history
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.session import Session
 
-SQL = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 4 PRIVATE WITH (epsilon = 0.02)"
+SQL = (  # which costs whole items
+    "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article "
+    "TOP 4 PRIVATE WITH (mechanism = limited_domain, epsilon = 0.02)"
+)
 ANEW = SQL.replace("0.02)", "0.02, delta = 1e-12, fresh = true)")
 ITEM = Fraction("0.02") ** 2 / 8
 ANALYSTS = """

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.looks_kit import AT_ONCE, find_answerer, price_looks
 from support.session_kit import (
     COUNTS,
     NAMES,
@@ -17,7 +18,6 @@ from support.session_kit import (
     charged,
     fresh_ledger,
     rebuilt,
-    seeded,
     session_on,
     shared,
     values_rows,
@@ -26,12 +26,15 @@ from support.session_kit import (
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import SQLiteLedger
+from dpsql.mechanisms.gate import Look
+from dpsql.plan import Plan
 from dpsql.session import Session
 
 STANDING_OUT = {f"a{number}": 1000 + 100 * number for number in range(4)}  # 4 groups, then BOTTOM
 ITEM = Fraction("0.05") ** 2 / 8
-GATE_CLOSED = 1 + Fraction(4, 10)  # BOTTOM of five items, and a tenth of the others
 BY_ITEM = "WITH (mechanism = limited_domain, "
+NOBODY = "FROM reads WHERE user_id < 0"
+LOOKS = None  # of two looks: what they cost, and not whole items
 ONE_ANEW = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)"
 
 
@@ -40,36 +43,52 @@ def session() -> Session:
     return session_on(shared(*values_rows(STANDING_OUT)))
 
 
+BOUNDED = "a bound of 2 groups"  # noise decides how many stand out, and counts cost at most 2 items
+
+
+def price_of(plan: Plan, receipt: dpsql.Receipt) -> dpsql.Rho:
+    """Return what two looks, what answered, and counts of all that was found cost."""
+    found, looked = receipt.answered, find_answerer(receipt.legs)
+    assert receipt.mechanism == "two_looks"
+    keys = price_looks(plan.epsilon, looked, k=plan.k, found=found, discovered=len(STANDING_OUT))
+    return dpsql.Rho(keys + charged(plan, 0 if plan.counts is None else found).value)
+
+
 @pytest.mark.parametrize(
     ("sql", "keys", "bottom", "items"),
     [
-        (NAMES, 4, True, 5),
-        (COUNTS, 4, True, 9),
-        (NAMES.replace("TOP 5", "TOP 4"), 4, False, 4),
-        (COUNTS.replace("TOP 5", "TOP 4"), 4, False, 8),
-        (NAMES.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, GATE_CLOSED),
-        (COUNTS.replace("FROM reads", "FROM reads WHERE user_id < 0"), 0, True, GATE_CLOSED),
-        (NAMES.replace("FROM reads", "FROM reads WHERE user_id < 0").replace("WITH (", BY_ITEM), 0, True, 1),
-        (COUNTS.replace("FROM reads", "FROM reads WHERE user_id < 0").replace("WITH (", BY_ITEM), 0, True, 1),
-        (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 4)"), 4, True, 9),
-        (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 2)"), 3, False, None),
-        (NAMES + " LIMIT 1", 1, True, 5),
+        (NAMES, 4, True, LOOKS),
+        (COUNTS, 4, True, LOOKS),
+        (NAMES.replace("TOP 5", "TOP 4"), 4, False, LOOKS),
+        (COUNTS.replace("TOP 5", "TOP 4"), 4, False, LOOKS),
+        (NAMES.replace("FROM reads", NOBODY), 0, True, LOOKS),
+        (COUNTS.replace("FROM reads", NOBODY), 0, True, LOOKS),
+        (NAMES + " LIMIT 1", 1, True, LOOKS),
+        (NAMES.replace("WITH (", BY_ITEM), 4, True, 5),
+        (COUNTS.replace("WITH (", BY_ITEM), 4, True, 9),
+        (NAMES.replace("TOP 5", "TOP 4").replace("WITH (", BY_ITEM), 4, False, 4),
+        (COUNTS.replace("TOP 5", "TOP 4").replace("WITH (", BY_ITEM), 4, False, 8),
+        (NAMES.replace("FROM reads", NOBODY).replace("WITH (", BY_ITEM), 0, True, 1),
+        (COUNTS.replace("FROM reads", NOBODY).replace("WITH (", BY_ITEM), 0, True, 1),
+        (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 4)").replace("WITH (", BY_ITEM), 4, True, 9),
+        (COUNTS.replace("0.05)", "0.05, max_groups_contributed = 2)").replace("WITH (", BY_ITEM), 3, False, BOUNDED),
+        (NAMES.replace("WITH (", BY_ITEM) + " LIMIT 1", 1, True, 5),
     ],
 )
 def test_what_is_returned_is_charged(
-    session: Session, sql: str, keys: int, bottom: bool, items: int | Fraction | None
+    session: Session, sql: str, keys: int, bottom: bool, items: int | str | None
 ) -> None:
-    session = seeded(session, 1)  # whose noise opens no gate
     plan, before = session.explain(sql), session.budget
     answer = session.sql(sql)
     receipt, after = answer.receipt, session.budget
-    if items is not None:
-        charge = math.ceil(items)
-        assert (len(answer), receipt.stopped_at_bottom, receipt.items_charged) == (keys, bottom, charge)
-    else:  # a bound of 2 groups: the noise decides how many stand out, and counts cost at most 2 items
+    if items == BOUNDED:
         drawn = len(answer) + receipt.stopped_at_bottom
-        assert receipt.items_charged == drawn + min(2, len(answer))
-    assert receipt.loss.rho == charged(plan, receipt.items_charged if items is None else items)
+        paid = charged(plan, drawn + min(2, len(answer)))
+    else:
+        assert (len(answer), receipt.stopped_at_bottom) == (keys, bottom)
+        paid = charged(plan, items) if isinstance(items, int) else price_of(plan, receipt)
+    assert receipt.loss.rho == paid
+    assert receipt.items_charged == math.ceil(paid.value / charged(plan, 1).value)
     assert receipt.loss.rho <= plan.worst_case.rho
     assert receipt.loss.delta == plan.delta
     assert after.rho.spent - before.rho.spent == receipt.loss.rho.value
@@ -114,8 +133,9 @@ def on_disk(path: Path) -> tuple[Fraction, Fraction, Fraction, int]:
 
 
 @pytest.mark.parametrize(("sql", "items"), [(NAMES, 5), (COUNTS, 10)])
+@pytest.mark.parametrize("clause", ["WITH (", BY_ITEM])
 def test_the_worst_case_is_on_the_disk_before_a_row_is_read(
-    durable: tuple[Session, Path], sql: str, items: int
+    durable: tuple[Session, Path], sql: str, items: int, clause: str
 ) -> None:
     session, path = durable
     seen: list[tuple[Fraction, Fraction, Fraction, int]] = []
@@ -125,10 +145,12 @@ def test_the_worst_case_is_on_the_disk_before_a_row_is_read(
         return execute(statement)
 
     watched = rebuilt(session, engine=look)
-    answer = watched.sql(sql)
-    delta = answer.receipt.delta.value
-    assert seen == [(0, delta, items * ITEM, 0)]
-    assert on_disk(path) == (answer.receipt.items_charged * ITEM, delta, 0, 1)
+    answer = watched.sql(sql.replace("WITH (", clause))
+    receipt, delta = answer.receipt, answer.receipt.delta.value
+    twice = receipt.mechanism == "two_looks" and find_answerer(receipt.legs) != AT_ONCE
+    assert seen == [(0, delta, items * ITEM, 0)] * (2 if twice else 1)
+    assert on_disk(path) == (receipt.loss.rho.value, delta, 0, 1)
+    assert receipt.loss.rho.value == receipt.items_charged * ITEM or clause != BY_ITEM
 
 
 def test_what_was_returned_is_on_the_disk_before_the_answer_is_handed_out(durable: tuple[Session, Path]) -> None:
@@ -181,7 +203,11 @@ def test_what_reads_no_row_costs_nothing(session: Session, sql: str, error: type
     assert read == []
 
 
-def test_explain_costs_nothing_and_shows_what_sql_runs(session: Session) -> None:
+@pytest.mark.parametrize("seen", [0, 1])  # by the first look, which decides on the second statement
+def test_explain_costs_nothing_and_shows_what_sql_runs(
+    session: Session, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Look, "draw", lambda *_: Fraction(seen))
     read: list[Statement] = []
 
     def record(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
@@ -193,7 +219,9 @@ def test_explain_costs_nothing_and_shows_what_sql_runs(session: Session) -> None
     assert read == []
     assert watched._dependencies.ledger.entries() == ()
     watched.sql(COUNTS)
-    assert [statement.sql for statement in read] == [plan.engine_sql]
+    facts = dict(plan.facts())
+    shown = [facts["engine SQL"], facts["engine SQL, second look"]]
+    assert [statement.sql for statement in read] == shown[: 1 if seen else 2]
 
 
 def test_show_budget_has_no_plan(session: Session) -> None:

@@ -379,6 +379,33 @@ def test_counts_and_keys_are_of_the_read_that_answered(counted: bool) -> None:
     assert seen.keys() == {"first", "second"}
 
 
+@pytest.mark.parametrize("bumped_at", [1, 2])
+def test_an_answer_is_not_reused_once_the_data_version_changed_between_its_reads(bumped_at: int) -> None:
+    """As of the version of its reservation it is of no use any more, and as of the next it was never stored."""
+    session, sql = session_over(*HALF), NAMES.format(k=10, more="")
+    seed, ran = second_read(session, sql), list[Statement]()
+
+    def bump(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+        ran.append(statement)
+        exact = execute(statement)
+        if len(ran) == bumped_at:  # after the first read, or after both
+            own._dependencies.ledger.bump("new data")
+        return exact
+
+    own = rebuilt(session, engine=bump, ledger=fresh_ledger(session), noise=SeededNoise(seed))
+    first = own.sql(sql)
+    assert len(ran) == 2
+    paid = own.budget.rho.spent
+    assert paid == first.receipt.loss.rho.value
+    plan = own.explain(sql)
+    assert not plan.stored
+    assert own._dependencies.ledger.stored(plan.key, None, *plan.named_keys) is None
+    again = own.sql(sql)
+    assert not again.receipt.replayed
+    assert own.budget.rho.spent == paid + again.receipt.loss.rho.value > paid
+    assert own.sql(sql).receipt.replayed  # that of the new version
+
+
 @pytest.mark.parametrize("answerer", [AT_ONCE, WEIGHTS, DISCOVERY])
 def test_labels_and_counts_stay_together_in_either_read(answerer: str) -> None:
     """Leaders come by count, the second read in the order of labels; what is released is of the row that was drawn."""

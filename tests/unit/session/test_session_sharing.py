@@ -15,10 +15,12 @@ from support.session_kit import NAMES, PRIVATE, filled, session_on, shared, valu
 import dpsql
 
 SQL = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.02, delta = 1e-9, fresh = true)"
+BY_ITEM = SQL.replace("WITH (", "WITH (mechanism = limited_domain, ")
+LOOKS = SQL.replace("WITH (", "WITH (mechanism = two_looks, ")
 ITEM = Fraction("0.02") ** 2 / 8
 
 
-def asked_by_threads(sessions: list[dpsql.Session], times: int) -> list[dpsql.Receipt]:
+def asked_by_threads(sessions: list[dpsql.Session], times: int, sql: str) -> list[dpsql.Receipt]:
     receipts: list[dpsql.Receipt] = []
     failures: list[BaseException] = []
     gate = threading.Barrier(len(sessions))
@@ -27,7 +29,7 @@ def asked_by_threads(sessions: list[dpsql.Session], times: int) -> list[dpsql.Re
         gate.wait()
         try:
             for _ in range(times):
-                receipts.append(session.sql(SQL).receipt)  # noqa: PERF401 - kept one by one, whatever fails later
+                receipts.append(session.sql(sql).receipt)  # noqa: PERF401 - kept one by one, whatever fails later
         except BaseException as error:  # noqa: BLE001 - a thread has nobody to tell
             failures.append(error)
 
@@ -40,25 +42,35 @@ def asked_by_threads(sessions: list[dpsql.Session], times: int) -> list[dpsql.Re
     return receipts
 
 
-def test_threads_of_one_session_lose_no_charge() -> None:
+def charges(receipts: list[dpsql.Receipt], sql: str) -> Fraction:
+    """Return the sum of what was charged, which are whole items where no look is taken."""
+    spent = sum((receipt.loss.rho.value for receipt in receipts), Fraction(0))
+    items = sum(receipt.items_charged for receipt in receipts) * ITEM
+    assert spent == items if sql == BY_ITEM else spent <= items
+    return spent
+
+
+@pytest.mark.parametrize("sql", [BY_ITEM, LOOKS])
+def test_threads_of_one_session_lose_no_charge(sql: str) -> None:
     session = session_on(shared(*values_rows({"a": 3000, "b": 2900, "c": 2800})))
-    receipts = asked_by_threads([session] * 6, 6)
+    receipts = asked_by_threads([session] * 6, 6, sql)
     assert len(receipts) == 36
     balance = session.budget
-    assert balance.rho.spent == sum(receipt.items_charged for receipt in receipts) * ITEM
+    assert balance.rho.spent == charges(receipts, sql)
     assert balance.rho.reserved == 0
     assert balance.delta.spent == 36 * Fraction("1e-9")
 
 
-def test_sessions_on_one_ledger_draw_on_one_total(example: Path) -> None:
+@pytest.mark.parametrize("sql", [BY_ITEM, LOOKS])
+def test_sessions_on_one_ledger_draw_on_one_total(example: Path, sql: str) -> None:
     policy, database = example / "policy.toml", example / "events.duckdb"
     with dpsql.connect(database, policy=policy) as first, dpsql.connect(database, policy=policy) as second:
-        receipts = asked_by_threads([first, second, first, second], 4)
-        spent = sum(receipt.items_charged for receipt in receipts) * ITEM
+        receipts = asked_by_threads([first, second, first, second], 4, sql)
+        spent = charges(receipts, sql)
         assert first.budget == second.budget
         assert first.budget.rho.spent == spent
         many = int(first.budget.rho.remaining / ITEM)
-        most = SQL.replace("TOP 2", f"TOP {many}")
+        most = BY_ITEM.replace("TOP 2", f"TOP {many}")
         second.sql(most)
         with pytest.raises(dpsql.BudgetExceeded):
             first.sql(most)

@@ -89,10 +89,11 @@ def test_every_mechanism_that_counts_what_it_chose_shares_a_total(session: Sessi
 
 @pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
 def test_the_charge_is_that_of_independent_noise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = asked(session).receipt
+    options = f"{FRESH}, mechanism = limited_domain"
+    shared = asked(session, options=options).receipt
     assert (shared.items_charged, shared.total is not None) == (20, True)
     monkeypatch.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])
-    alone = asked(session).receipt
+    alone = asked(session, options=options).receipt
     assert (alone.items_charged, alone.loss, alone.total) == (shared.items_charged, shared.loss, None)
 
 
