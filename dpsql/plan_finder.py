@@ -105,7 +105,7 @@ class PlanFinder:
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=report.find_waste(plan),
+            warnings=(*report.find_waste(plan), *report.warn_of_reach(plan)),
             needs=report.describe_need(plan) if query.explained else "",
         )
         return PlannedQuery(described, stored)

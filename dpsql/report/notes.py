@@ -44,7 +44,7 @@ def explain_short_answer(
     returned, need = released.canonical.num_rows, plan.need
     is_drawn_now = released.terms.without_noise == ReleaseTerms.of(plan).choose(released.chosen).without_noise
     price = "At this price" if is_drawn_now else "Asked again with fresh = true, which is charged,"
-    singular, many = _describe_key(plan.query)
+    singular, many = describe_key(plan.query)
     noun = unit_noun(plan.query.unit_name)
     units = plural(noun)
     if plan.spec.report.chooses == "k":
@@ -86,7 +86,7 @@ def describe_need(plan: Plan) -> str:
     need = plan.need
     if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
-    singular, units = _describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
+    singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
     return f"{with_article(singular)} needs {describe_about(need.measure, need.units, units=units)}{compared}"
 
@@ -96,7 +96,7 @@ def _groups_by_unit(query: PrivateQuery) -> bool:
     return strip_casts(query.unit) in map(strip_casts, query.keys)
 
 
-def _describe_key(query: PrivateQuery) -> tuple[str, str]:
+def describe_key(query: PrivateQuery) -> tuple[str, str]:
     """Return what one key of the query is called, and several: by the names of the columns that show them."""
     names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
     if len(query.keys) == 1 and names:
@@ -155,9 +155,8 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
 
 def find_waste(plan: Plan) -> tuple[str, ...]:
     """Return one sentence or two for each reason why the charge of this query may be wasted."""
-    query, rows, listed, population = plan.query, plan.spec.rows, _count_listed(plan.query), plan.population
-    # a need takes longer to predict than the rest of the plan
-    need = None if listed is None and population is None else plan.need
+    query, rows, listed = plan.query, plan.spec.rows, _count_listed(plan.query)
+    need = None if listed is None else plan.need  # it takes longer to predict than the rest of the plan
     warnings = []
     if _groups_by_unit(query):
         noun = unit_noun(query.unit_name)
@@ -179,14 +178,6 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
         )
     if plan.fresh:
         warnings.append("fresh = true is charged each time it is run. Without it, running the query again is free.")
-    k = query.clause.k
-    if k is not None and population is not None and need is not None and not rows.known and need.units * k > population:
-        many, units = _describe_key(query)[1], plural(unit_noun(query.unit_name))
-        shown_keys = max(1, math.floor(population / max(1.0, need.units)))
-        warnings.append(
-            f"TOP {k} is more than is likely to stand out: each needs about {need.units:,.0f} {units}, which of about "
-            f"{population:,} in all perhaps the first {shown_keys:,} {many} have."
-        )
     return tuple(warnings)
 
 
