@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 
-def connect(
+def connect(  # noqa: PLR0913 - what a session is opened with
     database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | Mapping[str, object] | None = None,
     *,
     policy: Policy | str | Path | None = None,

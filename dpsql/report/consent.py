@@ -96,10 +96,11 @@ def _warn_of_many(plan: Plan) -> tuple[str, ...]:
         return ()
     many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
     shown_keys = max(1, int(population / max(1.0, need.units)))
-    return (
+    warning = (
         f"TOP {k} is more than is likely to stand out: each needs about {need.units:,.0f} {units}, which of about "
-        f"{population:,} in all perhaps the first {shown_keys:,} {many} have.",
+        f"{population:,} in all perhaps the first {shown_keys:,} {many} have."
     )
+    return (warning,)
 
 
 def _describe(plan: Plan, reach: Reach) -> str:

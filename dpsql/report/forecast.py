@@ -35,7 +35,7 @@ from dpsql.terms import Terms
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NEEDS_CONSENT = "It is run only with consent: WITH (consent = true), or SET dpsql.consent = on."
+_NEEDS_CONSENT = "It is run only with consent, such as WITH (consent = true)."
 _LEAST_EXPONENT = -6  # that is written out in decimals
 
 

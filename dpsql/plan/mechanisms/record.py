@@ -57,7 +57,9 @@ class Need:
     @classmethod
     def of_weight(cls, weight: float, bound: int, *, request: MechanismRequest) -> Need:
         """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
-        groups, least = assume_groups_per_unit(bound), request.rank_width * weight / WEIGHT_STEPS
+        groups, least, query = assume_groups_per_unit(bound), request.rank_width * weight / WEIGHT_STEPS, request.query
+        if query.key_values and query.partitions is None:
+            groups = min(groups, query.key_values)
         return cls(least * math.sqrt(groups), "" if groups == 1 else f", if each is in {groups} groups", least=least)
 
 
