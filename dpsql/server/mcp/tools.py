@@ -108,6 +108,7 @@ _ENGINE_SQL = "engine SQL"  # the fact of a plan that helps no analyst
 _READ_FIRST = frozenset(
     [
         "private query",
+        "consent",
         "read as",
         "note",
         "needs",
