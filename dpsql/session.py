@@ -283,7 +283,6 @@ class Session:
             plan,
             lambda: own.read_balance(plan.charged_values).remaining,
             terms=own.terms,
-            salts=self._plans.salts,
             given=given,
         )
         if refusal is None:

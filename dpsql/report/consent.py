@@ -35,6 +35,7 @@ from dpsql.receipt import format_share
 from dpsql.report.notes import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
+from dpsql.sql.lexer import ascii_lower
 from dpsql.terms import Terms
 
 _WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
@@ -118,26 +119,25 @@ def _describe(plan: Plan, reach: Reach) -> str:
     return f"{about} of {population} {units}, {format_share(reach.share)}, for an even chance to be returned."
 
 
-def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) -> bool:
-    """Return whether a query that is charged needs consent which it does not have.
+def has_consent(plan: Plan, *, given: bool | None = None) -> bool:
+    """Return whether a query has consent, needed or not.
 
     Its own option decides before that of the connection or the call, which is `given`, and that before the policy's.
     """
     option = plan.query.clause.options.get("consent")
-    by_default = plan.request.terms.limits.consent if given is None else given
-    if by_default if option is None else option.value == "true":
-        return False
-    reach = find_reach(plan)
+    if option is not None:
+        return option.value == "true"
+    return plan.request.terms.limits.consent if given is None else given
+
+
+def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) -> bool:
+    """Return whether a query that is charged needs consent which it does not have."""
+    reach = None if has_consent(plan, given=given) else find_reach(plan)
     return reach is not None and reach.is_possible and reach.asks(plan.price(plan.worst_case), left)
 
 
 def find_refusal(
-    plan: Plan,
-    read_left: Callable[[], BudgetVector],
-    *,
-    terms: Terms,
-    salts: tuple[int, int],
-    given: bool | None = None,
+    plan: Plan, read_left: Callable[[], BudgetVector], *, terms: Terms, given: bool | None = None
 ) -> Refusal | None:
     """Return the refusal of a query that is charged and can hardly return a row; None where it is run.
 
@@ -149,7 +149,7 @@ def find_refusal(
     left = read_left()
     if reach.is_possible and not needs_consent(plan, left, given=given):
         return None
-    others = " or ".join(_list_alternatives(plan, left, terms=terms, salts=salts))
+    others = " or ".join(list_alternatives(plan, left, terms))
     hint = f"These are run without consent: {others}." if others else ""
     reason, place = _describe(plan, reach), plan.query.clause.place
     if not reach.is_possible:
@@ -160,64 +160,61 @@ def find_refusal(
     share = format_share(worst.share_of(left))
     reason = f"{reason.removesuffix('.')}, and the query may use {share} of what is left of the budget."
     if _fits(worst, left):
-        hint = f"{_consent_hint(plan.query.clause, is_limited=plan.query.limit is not None)} {hint}".rstrip()
+        hint = f"{_propose_consent(plan.query)} {hint}".rstrip()
     return Refusal("consent", reason, hint=hint or "Ask the curator for more budget.", place=place)
 
 
-def _consent_hint(clause: Clause, *, is_limited: bool) -> str:
-    if _is_header(clause):
+def _propose_consent(query: PrivateQuery) -> str:
+    if _has_header(query):
         return "To run it all the same, add consent = true to OPTIONS."
-    words = f"end the private query with {_write_clause(clause, consent='true')}{_where(clause, is_limited)}"
-    tools = ", or SET dpsql.consent = on" if clause.implied else ""
-    return f"To run it all the same, {words}{tools}."
+    words = f"end the private query with {_write_clause(query, consent='true')}"
+    return f"To run it all the same, {words}{', or SET dpsql.consent = on' if query.clause.implied else ''}."
 
 
-def _is_header(clause: Clause) -> bool:
+def _has_header(query: PrivateQuery) -> bool:
     """Return whether the options are those of SELECT WITH DIFFERENTIAL_PRIVACY, which has no clause to write."""
-    return clause.place.fragment.lower().startswith("with")
-
-
-def _where(clause: Clause, is_limited: bool) -> str:  # noqa: FBT001 - of the query
-    """Return where a clause stands in standard SQL, which has none."""
-    return " in place of LIMIT" if clause.implied and is_limited else ""
+    return query.clause.implied and "differential_privacy" in ascii_lower(query.text)
 
 
 def _fits(worst: BudgetVector, left: BudgetVector) -> bool:
     return worst.refundable <= left.refundable and worst.permanent <= left.permanent
 
 
-def _list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms, salts: tuple[int, int]) -> Iterator[str]:
-    """Yield queries of the same kind that are run without consent, each as it is written, and last a total."""
-    clause, is_limited = plan.query.clause, plan.query.limit is not None
+def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[str]:
+    """Yield queries of the same kind that fit into what is left, and are run without consent, as they are written.
+
+    The last is a total.
+    """
+    query, clause = plan.query, plan.query.clause
 
     def is_run(*, k: int | None = clause.k, **options: Decimal) -> bool:
         changed = {name: Option(value, clause.place) for name, value in options.items()}
         other = replace(clause, k=k, options=MappingProxyType({**clause.options, **changed}))
-        return _is_run(replace(plan.query, clause=other), left, terms=terms, salts=salts)
+        return _is_run(replace(query, clause=other), left, terms)
 
-    if not _is_header(clause):
+    if not _has_header(query):
         fewer = _find_last((clause.k or 1) - 1, lambda k: is_run(k=k))
         if fewer:
-            short = clause.implied and is_limited and not clause.options
-            yield f"LIMIT {fewer}" if short else f"{_write_clause(clause, k=fewer)}{_where(clause, is_limited)}"
+            is_short = clause.implied and query.limit is not None and not clause.options
+            yield f"LIMIT {fewer}" if is_short else _write_clause(query, k=fewer)
         bound = plan.max_groups_contributed
         is_open = bound is None or plan.request.own_cap or bound > _TRIED_BOUND
         if is_open and is_run(max_groups_contributed=Decimal(_TRIED_BOUND)):
-            yield f"{_write_clause(clause, max_groups_contributed=str(_TRIED_BOUND))}{_where(clause, is_limited)}"
+            yield _write_clause(query, max_groups_contributed=str(_TRIED_BOUND))
         larger = _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_run(epsilon=value))
         if larger is not None:
-            yield f"{_write_clause(clause, epsilon=f'{larger:f}')}{_where(clause, is_limited)}"
+            yield _write_clause(query, epsilon=f"{larger:f}")
     # of one value of `budget_by` a total of all values is charged to all of them
-    if plan.query.charged_values is None and _is_run(_make_total(plan.query), left, terms=terms, salts=salts):
-        source = ".".join(map(write_name, plan.query.table.split(".")))
-        yield f"SELECT COUNT(DISTINCT {write_name(plan.query.unit_name)}) FROM {source} PRIVATE"  # noqa: S608
+    if query.charged_values is None and _is_run(_make_total(query), left, terms):
+        source = ".".join(map(write_name, query.table.split(".")))
+        yield f"SELECT COUNT(DISTINCT {write_name(query.unit_name)}) FROM {source} PRIVATE"  # noqa: S608
 
 
-def _is_run(query: PrivateQuery, left: BudgetVector, *, terms: Terms, salts: tuple[int, int]) -> bool:
+def _is_run(query: PrivateQuery, left: BudgetVector, terms: Terms) -> bool:
     """Return whether a query fits into what is left, and is run without consent."""
     other: Plan | None = None
     with suppress(Error):  # the policy, or another option of the query, excludes it
-        other = plan_unkeyed(replace(query, explained=False), terms, salts=salts)
+        other = plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))  # it is priced, and not run
     if other is None:
         return False
     worst, reach = other.price(other.worst_case), find_reach(other)
@@ -264,12 +261,17 @@ def _make_total(query: PrivateQuery) -> PrivateQuery:
     )
 
 
-def _write_clause(clause: Clause, *, k: int | None = None, **changes: str) -> str:
-    """Return a clause as it is written, with another k and other values of options."""
+def _write_clause(query: PrivateQuery, *, k: int | None = None, **changes: str) -> str:
+    """Return the clause of a query as it is written, with another k and other values of options.
+
+    In standard SQL, which has none, it says where.
+    """
+    clause = query.clause
     options = {name: _write_value(option) for name, option in clause.options.items()} | changes
     written = ", ".join(f"{name} = {value}" for name, value in options.items())
     per = "" if clause.per is None else f" PER {write_name(clause.per.text)}"
-    return f"{replace(clause, k=k or clause.k)}{per}{f' WITH ({written})' if written else ''}"
+    where = " in place of LIMIT" if clause.implied and query.limit is not None else ""
+    return f"{replace(clause, k=k or clause.k)}{per}{f' WITH ({written})' if written else ''}{where}"
 
 
 def _write_value(option: Option) -> str:

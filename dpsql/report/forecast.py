@@ -28,7 +28,7 @@ from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance
-from dpsql.report.consent import needs_consent
+from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
@@ -152,6 +152,9 @@ def explain_shortfall(
     if not (plan.query.clause.implied and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
         hint = _find_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
+        if find_reach(plan) is not None and not has_consent(plan):  # what fits must be run, too
+            fits = " or ".join(list_alternatives(plan, remaining, terms))
+            hint = f"{fits} would fit." if fits else "What is left is not enough for such a query, nor for a total."
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)

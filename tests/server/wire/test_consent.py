@@ -36,7 +36,7 @@ def refused(client: psycopg.Connection, text: str) -> psycopg.Error:
     return caught.value
 
 
-def test_the_setting_gives_consent_and_takes_it_back(served: Served, client: psycopg.Connection) -> None:
+def test_the_setting_gives_consent_and_takes_it_back(client: psycopg.Connection) -> None:
     text, other = LIST.format("x"), LIST.format("y")
     error = refused(client, text)
     assert error.sqlstate == "42501"

@@ -518,7 +518,7 @@ def test_consent_is_a_limit(tmp_path: Path) -> None:
     policy = read(tmp_path, BUDGET + TABLE)
     assert policy.with_consent(consent=True).limits == Limits(consent=True)
     assert policy.with_consent(consent=False).limits == policy.limits
-    with pytest.raises(dpsql.PolicyError) as caught:
+    with pytest.raises(PolicyError) as caught:
         read(tmp_path, BUDGET + TABLE + "[limits]\nconsent = 1")
     assert caught.value.code == "policy-type"
     assert str(caught.value.place).startswith("limits.consent (policy.toml, line ")
