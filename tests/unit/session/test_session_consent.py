@@ -222,9 +222,9 @@ def test_nothing_is_said_of_rows_and_sums() -> None:
 
 
 def test_known_names_need_no_consent() -> None:
-    session = session_over(budget=dpsql.Budget(500, "0.1"), limits=dpsql.Limits(max_epsilon=20, consent=True))
+    session = session_over(budget=dpsql.Budget(100, "0.1"), limits=dpsql.Limits(max_epsilon=5, consent=True))
     by_country = "SELECT country FROM reads {} GROUP BY country TOP {} PRIVATE"
-    assert len(session.sql(f"{by_country.format('', 3)} WITH (epsilon = 20)")) == 3
+    assert len(session.sql(f"{by_country.format('', 3)} WITH (epsilon = 5)")) == 3
     later = f"{by_country.format('WHERE adult', 3)} WITH (epsilon = 0.001)"
     plan = session.explain(later)
     assert plan.spec.rows.known
@@ -450,14 +450,14 @@ def test_the_longest_list_is_proposed() -> None:
 
 def test_a_larger_epsilon_is_proposed_where_it_is_enough_and_no_larger() -> None:
     text = f"{NAMES.format(k=40)} WITH (epsilon = 0.03)"
-    found = refusal(session_over(800), text)
+    found = refusal(session_over(1000), text)
     assert found is not None
     proposed = re.search(r"or TOP 40 PRIVATE WITH \(epsilon = (0\.\d+)\)", found.hint)
     assert proposed is not None
     enough = Fraction(proposed[1])
-    assert need(text.replace("0.03", proposed[1])) <= Fraction(800, 5)
-    less = enough - Fraction(1, 1000)
-    assert need(text.replace("0.03", f"{float(less):.4f}")) > Fraction(800, 5)
+    assert need(text.replace("0.03", proposed[1])) <= Fraction(1000, 5)
+    less = enough - Fraction(1, 10_000)
+    assert need(text.replace("0.03", f"{float(less):.4f}")) > Fraction(1000, 5)
 
 
 def test_the_terms_of_a_whole_query_take_consent_in_their_options() -> None:
