@@ -32,7 +32,7 @@ from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.receipt import format_share
-from dpsql.report.notes import describe_key
+from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
@@ -176,6 +176,14 @@ def _has_header(query: PrivateQuery) -> bool:
     return query.clause.implied and "differential_privacy" in ascii_lower(query.text)
 
 
+def is_admitted(plan: Plan, left: BudgetVector, *, consents: bool = False) -> bool:
+    """Return whether a query fits into what is left and, unless the analyst `consents`, needs no consent."""
+    worst, reach = plan.price(plan.worst_case), find_reach(plan)
+    if reach is not None and not (reach.is_possible and (consents or not reach.asks(worst, left))):
+        return False
+    return _fits(worst, left)
+
+
 def _fits(worst: BudgetVector, left: BudgetVector) -> bool:
     return worst.refundable <= left.refundable and worst.permanent <= left.permanent
 
@@ -215,10 +223,7 @@ def _is_run(query: PrivateQuery, left: BudgetVector, terms: Terms) -> bool:
     other: Plan | None = None
     with suppress(Error):  # the policy, or another option of the query, excludes it
         other = plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))  # it is priced, and not run
-    if other is None:
-        return False
-    worst, reach = other.price(other.worst_case), find_reach(other)
-    return _fits(worst, left) and (reach is None or (reach.is_possible and not reach.asks(worst, left)))
+    return other is not None and is_admitted(other, left)
 
 
 def _find_last(most: int, holds: Callable[[int], bool]) -> int:

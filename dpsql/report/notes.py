@@ -15,12 +15,14 @@ from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
 
 from dpsql.accounting import BudgetVector
-from dpsql.display import key_noun, plural, shorten, unit_noun, with_article
+from dpsql.display import plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.record import describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
+from dpsql.report.consent import has_consent, is_admitted
+from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
@@ -96,21 +98,6 @@ def _groups_by_unit(query: PrivateQuery) -> bool:
     return strip_casts(query.unit) in map(strip_casts, query.keys)
 
 
-def describe_key(query: PrivateQuery) -> tuple[str, str]:
-    """Return what one key of the query is called, and several: by the names of the columns that show them."""
-    names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
-    if len(query.keys) == 1 and names:
-        name = next(iter(names))
-        # the name of an expression may be any word, and so may that of a cast without AS
-        is_noun = isinstance(strip_casts(query.keys[0]), ColumnRef) and "::" not in name and "(" not in name
-        is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
-        if is_noun and not is_word:  # "10 ns" says nothing
-            return f'value of "{name}"', f'values of "{name}"'
-        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
-    listed = " and ".join(names)
-    return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
-
-
 def _find_variants(
     plan: Plan, needed: float, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
 ) -> dict[str, tuple[Decimal, float]]:
@@ -132,8 +119,7 @@ def _find_variants(
             other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
-        worst = other.price(other.worst_case)
-        fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
+        fits = is_admitted(other, remaining, consents=has_consent(other))
         if fits and other.need is not None and other.need.units <= _WORTH_SAYING * needed:
             variants[name] = value, other.need.units
     return variants

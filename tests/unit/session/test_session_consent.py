@@ -460,6 +460,17 @@ def test_a_larger_epsilon_is_proposed_where_it_is_enough_and_no_larger() -> None
     assert need(text.replace("0.03", f"{float(less):.4f}")) > Fraction(1000, 5)
 
 
+@pytest.mark.parametrize(
+    ("population", "proposed"), [(400, []), (900, ["max_groups"]), (1500, ["max_groups", "epsilon"])]
+)
+def test_what_a_short_answer_proposes_is_run(population: int, proposed: list[str]) -> None:
+    text = NAMES.format(k=10)
+    found = re.findall(r"with (\w+ = [0-9.]+) about", session_over(population).sql(text).explanation)
+    assert [each.partition("_contributed")[0].partition(" ")[0] for each in found] == proposed
+    for each in found:
+        assert refusal(session_over(population), f"{text} WITH ({each})") is None
+
+
 def test_the_terms_of_a_whole_query_take_consent_in_their_options() -> None:
     text = (
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.9, delta = 1e-7{}) article, "
