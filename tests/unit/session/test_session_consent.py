@@ -14,11 +14,13 @@ from support.session_kit import rebuilt, seeded, session_on, shared
 import dpsql
 from dpsql import report
 from dpsql.accounting import BudgetVector
+from dpsql.plan.identity.replay_key import compute_release_key
+from dpsql.plan.identity.stored_release import list_earlier_plans
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
 from dpsql.report.consent import Reach, find_reach
 from dpsql.session import Session
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import Option, PrivateQuery
 
 USERS = 400
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
@@ -243,7 +245,7 @@ def test_plans_and_descriptions_never_ask() -> None:
     assert session.explain(text).worst_items == 100
     assert session.forecast(text).needs_consent
     assert str(session.forecast(text)).endswith("It is run only with consent, such as WITH (consent = true).")
-    facts = dict(session.sql(f"EXPLAIN {text}").fetchall())  # type: ignore[arg-type]
+    facts = dict(session.sql(f"EXPLAIN {text}").fetchall())
     assert facts["consent"] == "It is run only with consent, such as WITH (consent = true)."
     assert session.describe(text).names == ["article"]
     assert session.prepare(text).schema.names == ["article"]
@@ -554,6 +556,29 @@ def test_the_key_of_a_question_is_that_of_its_own_k(text: str) -> None:
     )
     assert (then.k, now.k) == (20, len_of(now))
     assert (then.key, then.named_keys) == (now.key, now.named_keys)
+
+
+class Everything:
+    """All keys, as if each had a stored answer."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("mechanism", ["", " WITH (mechanism = limited_domain)"])
+def test_answers_that_0_10_stored_are_looked_up_with_the_k_of_the_text(mechanism: str) -> None:
+    session = session_over(None)
+    (inner,) = session._free_answers.bind_view(
+        session._analyze(f"SELECT adult FROM reads GROUP BY adult TOP 20 PRIVATE{mechanism}", ())
+    ).inners
+    query = session._plans.complete(inner)
+    assert query.key_values == 3
+    found = dict(list_earlier_plans(query, session._plans.build, stored=Everything()))
+    named = replace(query.clause, options={"mechanism": Option("limited_domain", query.clause.place, word=True)})
+    then = session._plans.build(replace(query, clause=named, key_values=None))
+    assert then.k == 20
+    assert compute_release_key(then, as_in_0_10=True) in found
+    assert {plan.k for plan in found.values()} == {20}
 
 
 def len_of(plan: Plan) -> int:
