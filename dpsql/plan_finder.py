@@ -101,6 +101,7 @@ class PlanFinder:
             raise planning.refuse_retired(option)
         if query.explained:
             plan = report.simulate_recall(plan, noise=self.own.noise)
+        plan = report.write_list_note(plan, self.own.terms)
         described = replace(
             plan,
             stored=stored is not None,

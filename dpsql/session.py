@@ -13,8 +13,8 @@ An answer may come back without a charge at five points, in this order:
 5. `settle`, which returns an earlier answer of this account.
 
 A query that is charged and can hardly return a row is refused without consent (`report/consent.py`), after the third
-point. With fresh = true there is none of the five. Where the policy shares answers, `settle` may also return the first answer of any
-account, which costs what it cost then.
+point. With fresh = true there is none of the five. Where the policy shares answers, `settle` may also return the first
+answer of any account, which costs what it cost then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is said of a plan, a budget and a policy: EXPLAIN, notes, forecasts, balances, and `dpsql check`."""
 
 from dpsql.report.balance import Balance, CurrencyBalance, compute_balance, read_balance, read_balances
-from dpsql.report.consent import find_refusal, warn_of_reach
+from dpsql.report.consent import find_refusal, warn_of_reach, write_list_note
 from dpsql.report.forecast import (
     Forecast,
     check_together,
@@ -37,4 +37,5 @@ __all__ = [
     "read_balances",
     "simulate_recall",
     "warn_of_reach",
+    "write_list_note",
 ]

@@ -218,6 +218,20 @@ def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[
         yield f"SELECT COUNT(DISTINCT {write_name(query.unit_name)}) FROM {source} PRIVATE"  # noqa: S608
 
 
+def write_list_note(plan: Plan, terms: Terms) -> Plan:
+    """Return the plan with a note on a list that is cut which proposes a longer one only if that needs no consent."""
+    cut = plan.query.cut_list
+    if cut is None or has_consent(plan) or find_reach(plan) is None:
+        return plan
+    limit = terms.budget if terms.account is None else terms.account.budget
+    price, items = plan.price(plan.worst_case).refundable, plan.worst_items
+    longest = next((k for k in range(cut.more, cut.k, -1) if price * plan.items(k) <= limit.refundable * items), 0)
+    other = replace(plan.query, clause=replace(plan.query.clause, k=longest))
+    is_run = longest > 0 and _is_run(other, limit, terms)
+    note = cut.describe(lambda k: is_run and k == longest)
+    return replace(plan, query=replace(plan.query, list_note=note))
+
+
 def _is_run(query: PrivateQuery, left: BudgetVector, terms: Terms) -> bool:
     """Return whether a query fits into what is left, and is run without consent."""
     other: Plan | None = None

@@ -473,6 +473,17 @@ def test_what_a_short_answer_proposes_is_run(population: int, proposed: list[str
         assert refusal(session_over(population), f"{text} WITH ({each})") is None
 
 
+@pytest.mark.parametrize(("population", "is_proposed"), [(None, True), (400, False), (3000, True)])
+def test_a_longer_list_is_proposed_only_if_it_is_run(population: int | None, is_proposed: bool) -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article"
+    session = session_over(population, implicit=True)
+    note = dict(session.sql(f"EXPLAIN {text}").fetchall())["note"]
+    longer = re.search(r"(TOP \d+ PRIVATE) at the end of the query for more", note)
+    assert (longer is not None) is is_proposed
+    if longer is not None:
+        assert refusal(session, f"{text} {longer[1]}") is None
+
+
 def test_the_terms_of_a_whole_query_take_consent_in_their_options() -> None:
     text = (
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.9, delta = 1e-7{}) article, "
