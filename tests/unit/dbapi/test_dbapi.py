@@ -452,7 +452,7 @@ def test_a_connection_reads_standard_sql_as_private_where_it_is_told(connection:
 
 def test_a_connection_gives_consent_where_it_is_told(folder: Path, tmp_path: Path) -> None:
     policy = tmp_path / "small.toml"
-    policy.write_text(POLICY.replace("columns = [", "population = 400\ncolumns = [", 1))
+    policy.write_text(POLICY.replace("columns = [", "population = 200\ncolumns = [", 1))
     names = "SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
     with dbapi.connect(folder / "events.duckdb", policy=policy, ledger=":memory:") as connection:
         with pytest.raises(dbapi.ProgrammingError, match="consent = true"):

@@ -428,7 +428,7 @@ def test_a_url_reads_standard_sql_as_private(folder: Path) -> None:
 
 def test_a_url_gives_consent(folder: Path) -> None:
     policy = folder / "small.toml"
-    policy.write_text(POLICY.replace("columns = [", "population = 400\ncolumns = [", 1))
+    policy.write_text(POLICY.replace("columns = [", "population = 200\ncolumns = [", 1))
     url = f"dpsql:///{folder}/events.duckdb?policy={policy}&ledger=:memory:"
     names = sa.text("SELECT article FROM reads GROUP BY article TOP 50 PRIVATE")
     for setting, is_run in (("&consent=true", True), ("&consent=false", False), ("", False)):
