@@ -117,7 +117,7 @@ def _build_receipt(
         bounded_by=drawn.bounded_by,
         bounds=report.describe_bounds(query, drawn.bounded_by),
         cut=query.bucket_note,
-        list_note=query.list_note,
+        list_note="; ".join(filter(None, [query.k_note if drawn.k == plan.k else "", query.list_note])),
         legs=released.legs,
         charged_to="" if by is None else plan.describe_charged(by),
         known=drawn.known,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 
-def connect(
+def connect(  # noqa: PLR0913 - what a session is opened with
     database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | Mapping[str, object] | None = None,
     *,
     policy: Policy | str | Path | None = None,
@@ -27,6 +27,7 @@ def connect(
     analyst: str | None = None,
     isolation: str | None = None,
     implicit: bool | None = None,
+    consent: bool | None = None,
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or what the policy names: files, folders or a source.
 
@@ -39,7 +40,8 @@ def connect(
     names one in a database. `analyst` is the name under which the policy limits the analyst, and under which their
     answers are stored; it is not verified. `isolation` "process" opens the data in a separate process, also if the
     policy does not demand it; a policy that demands it cannot be overridden. With `implicit`, standard SQL over private
-    tables is read as private: TOP k PRIVATE, ALL PRIVATE or PRIVATE are added; None is what the policy says.
+    tables is read as private: TOP k PRIVATE, ALL PRIVATE or PRIVATE are added; None is what the policy says. With
+    `consent`, queries that can hardly return a row are run without asking; None is what the policy says.
     Without a `policy` it is that of $DPSQL_POLICY, or policy.toml in the current folder. $DPSQL_DB is the database if
     the policy names no source, and $DPSQL_ANALYST the analyst.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
@@ -52,6 +54,7 @@ def connect(
     """
     known = load_policy(policy)
     known = known if implicit is None else known.with_implicit(implicit)
+    known = known if consent is None else known.with_consent(consent)
     if database is None and known.needs_database:
         database = default_database()
     elif isinstance(database, Mapping):

@@ -39,7 +39,7 @@ __all__ = ["Notebook", "load", "unload"]
 HELP = (
     (
         "%dpsql connect DB --policy FILE",
-        "open a session; also --analyst, --ledger, --isolation, --implicit; DB is optional",
+        "open a session; also --analyst, --ledger, --isolation, --implicit, --consent; DB is optional",
     ),
     ("%dpsql use NAME", "use the session in a variable, opened by dpsql.connect"),
     ("%dpsql SELECT ...", "run a query; :name is replaced by the value of a variable"),
@@ -52,7 +52,7 @@ HELP = (
 )
 COMMANDS = ("budget", "close", "connect", "explain", "help", "history", "tables", "use")
 _CONNECT_OPTIONS = ("policy", "analyst", "ledger", "isolation")
-_FLAGS = frozenset(["--implicit"])  # options of connect without a value
+_FLAGS = frozenset(["--consent", "--implicit"])  # options of connect without a value
 _WITHOUT_ARGUMENT = frozenset(["budget", "close", "help", "history", "tables"])
 _REQUIRED = {"explain": "a statement", "use": "the name of a variable"}
 _HINT = "%dpsql help lists the commands."
@@ -80,7 +80,7 @@ def parse_command(line: str) -> tuple[str, str] | None:
 def parse_connect(rest: str) -> dict[str, str]:
     """Parse the arguments of `connect`: a database, and options as `--name value` or `--name=value`."""
     hint = "%dpsql connect events.duckdb --policy policy.toml [--analyst NAME] [--ledger FILE] [--isolation process]"
-    hint += " [--implicit]"
+    hint += " [--implicit] [--consent]"
     try:
         words, reason = iter(shlex.split(rest)), ""
     except ValueError:
@@ -202,6 +202,7 @@ class Notebook:
             analyst=options.get("analyst"),
             isolation=options.get("isolation"),
             implicit=True if "implicit" in options else None,
+            consent=True if "consent" in options else None,
         )
         self.close()
         self._session, self._is_own = session, True

@@ -101,11 +101,12 @@ class PlanFinder:
             raise planning.refuse_retired(option)
         if query.explained:
             plan = report.simulate_recall(plan, noise=self.own.noise)
+        plan = report.write_list_note(plan, self.own.terms)
         described = replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=report.find_waste(plan),
+            warnings=(*report.find_waste(plan), *report.warn_of_reach(plan)),
             needs=report.describe_need(plan) if query.explained else "",
         )
         return PlannedQuery(described, stored)

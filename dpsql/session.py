@@ -12,8 +12,9 @@ An answer may come back without a charge at five points, in this order:
 4. `ledger.reserve`, which returns `Settled` where another process answered in between.
 5. `settle`, which returns an earlier answer of this account.
 
-With fresh = true there is none. Where the policy shares answers, `settle` may also return the first answer of any
-account, which costs what it cost then.
+A query that is charged and can hardly return a row is refused without consent (`report/consent.py`), after the third
+point. With fresh = true there is none of the five. Where the policy shares answers, `settle` may also return the first
+answer of any account, which costs what it cost then.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Session:
         stop: engines.Stop | None = None,
         implicit: bool | None = None,
         postgres: bool = False,
+        consent: bool | None = None,
     ) -> Answer:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
@@ -94,7 +96,8 @@ class Session:
         LIMIT 0 or WHERE 1 = 0 selects no row, nothing is released or charged. `parameters` are the values of ? and $1
         in order, or a mapping with those of :name. `implicit` says for this statement whether standard SQL over private
         tables is read as private; by default it is as the session was opened. With `postgres`, the text means what it
-        means in PostgreSQL, as on the PostgreSQL port: a backslash escapes in LIKE, and `/` of integers is whole.
+        means in PostgreSQL, as on the PostgreSQL port: a backslash escapes in LIKE, and `/` of integers is whole. With
+        `consent`, a query that can hardly return a row is run all the same; by default it is as the policy says.
 
         A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
         free of charge, unless WITH (fresh = true) asks for new noise. A query whose charge is likely wasted issues a
@@ -117,6 +120,7 @@ class Session:
             if isinstance(found, Answer):
                 return found
             key, view, parts = found
+            parts = [self._require_consent(part, given=consent) for part in parts]
             for part in parts:
                 for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
@@ -267,6 +271,27 @@ class Session:
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, found
+
+    def _require_consent(self, part: PlannedQuery, *, given: bool | None) -> PlannedQuery:
+        """Return a private query that may be run; raise `Refusal` for one that can hardly return a row.
+
+        What is stored, or was since, is returned in any case.
+        """
+        own, plan = self._dependencies, part.plan
+        if part.stored is not None:
+            return part
+        refusal = report.find_refusal(
+            plan,
+            lambda: own.read_balance(plan.charged_values).remaining,
+            terms=own.terms,
+            given=given,
+        )
+        if refusal is None:
+            return part
+        stored = None if plan.fresh else self._plans.find_stored(plan)
+        if stored is None:
+            raise refusal
+        return replace(part, stored=stored)
 
     def _release_parts(
         self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog

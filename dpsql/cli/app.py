@@ -68,6 +68,11 @@ _IMPLICIT = click.option(
     default=None,
     help="Read standard SQL as private, or not; by default as the policy says.",
 )
+_CONSENT = click.option(
+    "--consent/--no-consent",
+    default=None,
+    help="Run queries that can hardly return a row, or refuse them; by default as the policy says.",
+)
 
 
 def _add_format(text: str) -> Callable[[Command], Command]:
@@ -109,6 +114,7 @@ def _add_session_options(command: Command) -> Command:
             click.option("--ledger", help="Ledger to use instead of the one in the policy."),
             click.option("--isolation", help="Set to process to open the data in a separate process."),
             _IMPLICIT,
+            _CONSENT,
         ],
     )
 
@@ -153,6 +159,7 @@ for command in (curator.init, curator.materialize, curator.check):
 
 @app.command()
 @_add_statement_options
+@_CONSENT
 @click.option("--details", is_flag=True, help="Show the mechanism, the loss and what is left, too.")
 @click.option("--quote-formulas", is_flag=True, help="In csv, put ' before text that a spreadsheet would compute.")
 def query(  # noqa: PLR0913 - the options of the command
@@ -163,6 +170,7 @@ def query(  # noqa: PLR0913 - the options of the command
     analyst: str | None,
     parameters: Sequence[str],
     implicit: bool | None,
+    consent: bool | None,
     output: Format,
     details: bool,
     quote_formulas: bool,
@@ -179,7 +187,7 @@ def query(  # noqa: PLR0913 - the options of the command
     with _session(db, policy, analyst=analyst) as session:
         text = _read_statement(sql)
         with show_progress_of_command(session):
-            answer = session.sql(text, parameters, implicit=implicit)
+            answer = session.sql(text, parameters, implicit=implicit, consent=consent)
         write_answer(answer, output, detailed=details, quote_formulas=quote_formulas)
 
 
@@ -195,6 +203,7 @@ def shell(  # noqa: PLR0913 - the options of the command
     ledger: str | None,
     isolation: str | None,
     implicit: bool | None,
+    consent: bool | None,
 ) -> None:
     """Run statements from the terminal or standard input.
 
@@ -212,7 +221,7 @@ def shell(  # noqa: PLR0913 - the options of the command
     interactive = sys.stdin.isatty()
     lines = [] if interactive else _read_statement("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
-        state = Shell(session, is_timed=interactive, implicit=implicit)
+        state = Shell(session, is_timed=interactive, implicit=implicit, consent=consent)
         if interactive:
             words = {name: following for name, (_, following, _) in COMMANDS.items()}
             converse(state, open_reader(session.catalog, words, tell=click.echo))
@@ -285,7 +294,7 @@ def serve(policy: Path | None, *, db: Path | None) -> None:
 
 @app.command()
 @_add_session_options
-def mcp(
+def mcp(  # noqa: PLR0913 - the options of the command
     database: Path | None,
     policy: Path | None,
     *,
@@ -293,6 +302,7 @@ def mcp(
     ledger: str | None,
     isolation: str | None,
     implicit: bool | None,
+    consent: bool | None,
 ) -> None:
     """Let an assistant ask, by the Model Context Protocol on standard input and output.
 
@@ -311,7 +321,13 @@ def mcp(
         hint = "Install it: pip install 'dpsql[mcp]'."
         raise UsageError("not-installed", f"This command needs the package {error.name}.", hint=hint) from None
     with connect(
-        database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation, implicit=implicit
+        database,
+        policy=policy,
+        ledger=ledger,
+        analyst=analyst,
+        isolation=isolation,
+        implicit=implicit,
+        consent=consent,
     ) as session:
         run_stdio(session)
 

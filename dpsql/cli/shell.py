@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MODES = ("table", "csv", "json")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "budget": ("", (), "show the budget granted, used and left"),
+    "consent": ("on|off", ("on", "off"), "run queries that can hardly return a row, or refuse them"),
     "describe": ("<table>", ("<table>",), "show the columns of a table"),
     "details": ("on|off", ("on", "off"), "show the mechanism, the loss and what is left below each answer"),
     "explain": ("<statement>", (), "show the plan of a private query and its maximum cost; reads no rows"),
@@ -49,6 +50,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "timer": ("on|off", ("on", "off"), "show the time of each query, or stop showing it"),
 }
 _SWITCHES = {
+    "consent": "consent",
     "details": "is_detailed",
     "implicit": "implicit",
     "quote_formulas": "quotes_formulas",
@@ -62,7 +64,8 @@ StatementReader = Callable[[str], str]
 class Shell:
     """State between statements: the session, the output format, and whether to leave.
 
-    `implicit` reads standard SQL as private, or not; None is as the session was opened.
+    `implicit` reads standard SQL as private, or not, and with `consent` queries that can hardly return a row are run;
+    None is as the session was opened.
     """
 
     session: Session
@@ -72,6 +75,7 @@ class Shell:
     quotes_formulas: bool = False
     is_over: bool = False
     implicit: bool | None = None
+    consent: bool | None = None
 
     def run(self, item: str) -> None:
         """Run a statement or a command.
@@ -83,7 +87,7 @@ class Shell:
             return
         started = time.perf_counter()
         with show_progress(self.session):
-            answer = self.session.sql(item, implicit=self.implicit)
+            answer = self.session.sql(item, implicit=self.implicit, consent=self.consent)
         seconds = time.perf_counter() - started
         self._write(answer, detailed=self.is_detailed)
         sys.stdout.flush()

@@ -33,7 +33,7 @@ Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 
 @translate_errors
-def connect(
+def connect(  # noqa: PLR0913 - what a session is opened with
     database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | Mapping[str, object] | None = None,
     *,
     policy: Policy | str | Path | None = None,
@@ -41,6 +41,7 @@ def connect(
     analyst: str | None = None,
     isolation: str | None = None,
     implicit: bool | None = None,
+    consent: bool | None = None,
 ) -> Connection:
     """Open a session with the arguments of `dpsql.connect`, and return a connection to it.
 
@@ -48,7 +49,13 @@ def connect(
     not run queries, and `InterfaceError` for invalid arguments.
     """
     session = open_session(
-        database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation, implicit=implicit
+        database,
+        policy=policy,
+        ledger=ledger,
+        analyst=analyst,
+        isolation=isolation,
+        implicit=implicit,
+        consent=consent,
     )
     return Connection(session)
 
@@ -68,11 +75,12 @@ class Connection:
     """Connection of PEP 249 over a session, which it closes.
 
     Threads may share it. It runs one statement at a time: the same query from two threads is charged once and then
-    replayed. `implicit` can be set: whether standard SQL over private tables is read as private. None, its first value,
-    is as the session was opened.
+    replayed. `implicit` can be set: whether standard SQL over private tables is read as private. So can `consent`:
+    whether queries that can hardly return a row are run all the same. None, their first value, is as the session was
+    opened.
     """
 
-    __slots__ = ("__weakref__", "_open", "_shared", "implicit")
+    __slots__ = ("__weakref__", "_open", "_shared", "consent", "implicit")
 
     Warning = errors.Warning
     Error = errors.Error
@@ -90,6 +98,7 @@ class Connection:
         self._shared = _SharedSession(session)
         self._open = True
         self.implicit: bool | None = None
+        self.consent: bool | None = None
 
     @property
     def session(self) -> Session:
@@ -155,7 +164,7 @@ class Connection:
         """Run a statement in the session, after those of other threads, and return its answer."""
         with self._shared.lock:
             self.require_open()
-            return self._shared.session.sql(operation, parameters, implicit=self.implicit)
+            return self._shared.session.sql(operation, parameters, implicit=self.implicit, consent=self.consent)
 
     def __enter__(self) -> Self:
         return self

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSQLDialect"]
 
-_SETTINGS = frozenset(["analyst", "implicit", "isolation", "ledger", "policy"])
+_SETTINGS = frozenset(["analyst", "consent", "implicit", "isolation", "ledger", "policy"])
 _FLAGS = {"true": True, "false": False}
 _MAIN = "main"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
@@ -102,7 +102,8 @@ class DPSQLDialect(default.DefaultDialect):
     def create_connect_args(self, url: URL) -> tuple[list[str], dict[str, Any]]:
         """Return the arguments of `dpsql.dbapi.connect` that a URL names; raise `InterfaceError` for what it cannot."""
         hint = (
-            "dpsql:///events.duckdb?policy=policy.toml, with analyst=, implicit=true, isolation= or ledger= if need be."
+            "dpsql:///events.duckdb?policy=policy.toml, with analyst=, consent=true, implicit=true, isolation= or "
+            "ledger= if need be."
         )
         if url.host or url.username or url.password or url.port:
             reason = "The URL names a host, a user or a password, and the database is a file."
@@ -112,10 +113,10 @@ class DPSQLDialect(default.DefaultDialect):
             reason = "The URL has a setting that is not known, or one of them twice."
             raise errors.UsageError("url", reason, hint=hint)
         settings: dict[str, Any] = {"database": url.database or None, **given}
-        if "implicit" in given:
-            if given["implicit"] not in _FLAGS:
-                raise errors.UsageError("url", "implicit is true or false.", hint=hint)
-            settings["implicit"] = _FLAGS[str(given["implicit"])]
+        for name in {"consent", "implicit"} & given.keys():
+            if given[name] not in _FLAGS:
+                raise errors.UsageError("url", f"{name} is true or false.", hint=hint)
+            settings[name] = _FLAGS[str(given[name])]
         return [], settings
 
     def connect(self, *arguments: Any, **settings: Any) -> Any:

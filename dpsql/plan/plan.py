@@ -223,7 +223,8 @@ class Plan(NotebookRepr):
         if clause.shape == "all":
             lines += [("groups", f"{self.k:,}, all of them")]
         elif clause.shape != "total":
-            lines += [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
+            k = query.k_note.removeprefix("k = ") or str(self.k)
+            lines += [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else k)]
         if query.names is not None and not rows.known:
             unused = f"{query.names.count:,} that earlier answers released; {self.mechanism} uses none of them"
             lines += [("known names", unused)]

@@ -62,6 +62,7 @@ _NO_MEANING = {  # where a mechanism does not take delta or k_bar, and what to d
     QueryKind.ALL: ("where nothing is selected", "Leave it out."),
 }
 _WORDS = {
+    "consent": "Write consent = true to run the query even if it can hardly return a row, or leave it out.",
     "gate": "Write gate = false for no look before the price is paid, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
@@ -82,6 +83,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         min_units=plan.request.min_units,
         uses_names=terms.uses_known_names,
         reread=None if asked.counts_units_alone else find_changed_readings(asked, terms),
+        k=query.clause.k,
     )
     cut = plan.query.cut_list
     if cut is not None:  # its note proposes what the whole budget of the policy buys
@@ -102,10 +104,12 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
 def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
-    options, clause, k = query.clause.options, query.clause, query.clause.k
+    clause, k = query.clause, query.clause.k
     if k is not None and k > terms.limits.max_k:
         hint = f"Ask for at most {terms.limits.max_k}."
         raise Refusal("k", f"k may be at most {terms.limits.max_k} here.", hint=hint, place=clause.place)
+    query = _lower_k(query)
+    options, clause, k = query.clause.options, query.clause, query.clause.k
     # fitting: the mechanisms for such a query; the first is the one to fall back on (order of RECORDS)
     fitting, named = _read_mechanism(options.get("mechanism"), query)
     min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
@@ -158,6 +162,17 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
         considered=considered,
         population=population,
     )
+
+
+def _lower_k(query: PrivateQuery) -> PrivateQuery:
+    """Return the query with a k that is at most the number of values that its keys can have, by the text alone."""
+    k = query.clause.k
+    values = query.key_values if query.domain is None else count_groups(query.domain)
+    if k is None or not values or values >= k:
+        return query
+    whose = "the key has" if len(query.keys) == 1 + (query.partitions is not None) else "the keys have"
+    note = f"k = {values}: {whose} {values} {'value' if values == 1 else 'values'}"
+    return replace(query, clause=replace(query.clause, k=values), k_note=note, cut_list=None)
 
 
 def _read_max_groups_contributed(query: PrivateQuery, terms: Terms) -> int | None:

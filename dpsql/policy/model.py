@@ -236,6 +236,12 @@ class Policy:
         fill(other, implicit=check_flag(implicit, "sql.implicit"))
         return other
 
+    def with_consent(self, consent: bool) -> Policy:  # noqa: FBT001 - the value of a setting
+        """Return this policy, with queries that can hardly return a row run without asking for consent or not."""
+        other = copy(self)
+        fill(other, limits=replace(self.limits, consent=consent))
+        return other
+
     def where(self, key_path: str) -> str:
         """Return `key_path`, with file and line if this policy was read from a file that has the key."""
         return key_path if self.lines is None else self.lines.where(key_path)

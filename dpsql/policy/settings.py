@@ -23,7 +23,7 @@ _DEFAULT_K = 10
 _LIMIT_KEYS = {
     **dict.fromkeys(("max_epsilon", "min_epsilon", "max_delta"), "number"),
     **dict.fromkeys(("default_k", "max_k", "max_k_bar", "max_rows_fetched", "failures_per_day"), "whole"),
-    "share_replays": "flag",
+    **dict.fromkeys(("consent", "share_replays"), "flag"),
 }
 
 
@@ -35,7 +35,8 @@ class Limits:
     `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
     analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
     read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less. With
-    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows for all data.
+    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows for all data. With
+    `consent`, queries that can hardly return a row are run without being asked for consent.
 
     >>> Limits(max_k=50).max_k
     50
@@ -50,6 +51,7 @@ class Limits:
     failures_per_day: int
     default_k: int
     max_rows_fetched: int | None
+    consent: bool
 
     def __init__(  # noqa: PLR0913 - the keys of the table [limits]
         self,
@@ -63,6 +65,7 @@ class Limits:
         failures_per_day: int = 3,
         default_k: int | None = None,
         max_rows_fetched: int | None = None,
+        consent: bool = False,
     ) -> None:
         fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
         fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
@@ -70,6 +73,7 @@ class Limits:
         fill(self, max_k=check_count(max_k, "limits.max_k"))
         fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
         fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
+        fill(self, consent=check_flag(consent, "limits.consent"))
         usual = min(_DEFAULT_K, self.max_k)
         fill(self, default_k=usual if default_k is None else check_count(default_k, "limits.default_k"))
         rows = max_rows_fetched

@@ -265,6 +265,7 @@ _LIMIT_NOTES = {
     "max_k_bar": "the most leading groups that a query may read",
     "max_rows_fetched": "the most rows that a query may fetch from an engine; not limited by default",
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
+    "consent": "true: run queries that can hardly return a row without being asked for consent",
     "share_replays": "true: the first answer to a query is that of all analysts, each of whom is charged for it",
 }
 _MAX_ROWS_FETCHED = 100_000  # an example
@@ -294,7 +295,7 @@ _BEFORE_BOUNDS = (
 )
 _AFTER_BOUNDS = (
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
-    "# population = 10_000  # about how many units there are, if that is public: hopeless queries are warned of",
+    "# population = 10_000  # about how many units there are, if that is public: hopeless queries need consent",
 )
 
 
@@ -427,7 +428,7 @@ def _limits() -> Iterator[str]:
         "min_epsilon": float(_LIMITS.min_epsilon),
         "max_delta": _short(most),
         "max_rows_fetched": _MAX_ROWS_FETCHED,
-        "share_replays": str(_LIMITS.share_replays).lower(),
+        **{name: str(getattr(_LIMITS, name)).lower() for name in ("consent", "share_replays")},
     }
     for name, note in _LIMIT_NOTES.items():
         yield f"# {name} = {values[name]}  # {note}"

@@ -1,6 +1,7 @@
 """What is said of a plan, a budget and a policy: EXPLAIN, notes, forecasts, balances, and `dpsql check`."""
 
 from dpsql.report.balance import Balance, CurrencyBalance, compute_balance, read_balance, read_balances
+from dpsql.report.consent import find_refusal, warn_of_reach, write_list_note
 from dpsql.report.forecast import (
     Forecast,
     check_together,
@@ -26,6 +27,7 @@ __all__ = [
     "describe_need",
     "explain_short_answer",
     "explain_shortfall",
+    "find_refusal",
     "find_waste",
     "forecast",
     "free_plan_table",
@@ -34,4 +36,6 @@ __all__ = [
     "read_balance",
     "read_balances",
     "simulate_recall",
+    "warn_of_reach",
+    "write_list_note",
 ]

@@ -28,12 +28,14 @@ from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance
+from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NEEDS_CONSENT = "It is run only with consent, such as WITH (consent = true)."
 _LEAST_EXPONENT = -6  # that is written out in decimals
 
 
@@ -44,7 +46,8 @@ class Forecast(NotebookRepr):
     `times` queries are planned. `at_worst` of them are admitted if each costs its worst case, `loss`; `at_half` if each
     returns half of the k keys (and BOTTOM, where there is one), at `half_loss`. Queries of a known domain always return
     all keys, and a fixed price does not depend on the answer. With a budget per period, the forecast is for the current
-    period. Repeating a query unchanged is free, and not counted.
+    period. Repeating a query unchanged is free, and not counted. With `needs_consent` the first of them is refused
+    unless consent is given, because it can hardly return a row.
 
     >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE", times=3).fits
     True
@@ -56,6 +59,7 @@ class Forecast(NotebookRepr):
     loss: Loss
     half_loss: Loss
     remaining: BudgetVector
+    needs_consent: bool = False
 
     @property
     def fits(self) -> bool:
@@ -68,7 +72,9 @@ class Forecast(NotebookRepr):
         if self.at_half != self.at_worst:
             fits = f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back"
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
-        return [*([] if self.at_worst else [("warning", warning)]), ("such queries", fits)]
+        lines = [] if self.at_worst else [("warning", warning)]
+        lines += [("consent", _NEEDS_CONSENT)] if self.needs_consent else []
+        return [*lines, ("such queries", fits)]
 
     def __str__(self) -> str:
         """Return the answer in words."""
@@ -81,6 +87,7 @@ class Forecast(NotebookRepr):
         return (
             f"{self.times} such {'query' if is_one else 'queries'} {verdict}. What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
+            f"{f' {_NEEDS_CONSENT}' if self.needs_consent else ''}"
         )
 
     def _repr_html_(self) -> str:
@@ -109,6 +116,7 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
+        needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining),
     )
 
 
@@ -144,6 +152,9 @@ def explain_shortfall(
     if not (plan.query.clause.implied and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
         hint = _find_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
+        if find_reach(plan) is not None and not has_consent(plan):  # what fits must be run, too
+            fits = " or ".join(list_alternatives(plan, remaining, terms))
+            hint = f"{fits} would fit." if fits else "What is left is not enough for such a query, nor for a total."
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)

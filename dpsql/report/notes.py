@@ -15,12 +15,14 @@ from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
 
 from dpsql.accounting import BudgetVector
-from dpsql.display import key_noun, plural, shorten, unit_noun, with_article
+from dpsql.display import plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.record import describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
+from dpsql.report.consent import has_consent, is_admitted
+from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
@@ -44,7 +46,7 @@ def explain_short_answer(
     returned, need = released.canonical.num_rows, plan.need
     is_drawn_now = released.terms.without_noise == ReleaseTerms.of(plan).choose(released.chosen).without_noise
     price = "At this price" if is_drawn_now else "Asked again with fresh = true, which is charged,"
-    singular, many = _describe_key(plan.query)
+    singular, many = describe_key(plan.query)
     noun = unit_noun(plan.query.unit_name)
     units = plural(noun)
     if plan.spec.report.chooses == "k":
@@ -86,7 +88,7 @@ def describe_need(plan: Plan) -> str:
     need = plan.need
     if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
-    singular, units = _describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
+    singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
     return f"{with_article(singular)} needs {describe_about(need.measure, need.units, units=units)}{compared}"
 
@@ -94,21 +96,6 @@ def describe_need(plan: Plan) -> str:
 def _groups_by_unit(query: PrivateQuery) -> bool:
     """Return whether a key is the privacy unit itself, cast or not, so that no group has two."""
     return strip_casts(query.unit) in map(strip_casts, query.keys)
-
-
-def _describe_key(query: PrivateQuery) -> tuple[str, str]:
-    """Return what one key of the query is called, and several: by the names of the columns that show them."""
-    names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
-    if len(query.keys) == 1 and names:
-        name = next(iter(names))
-        # the name of an expression may be any word, and so may that of a cast without AS
-        is_noun = isinstance(strip_casts(query.keys[0]), ColumnRef) and "::" not in name and "(" not in name
-        is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
-        if is_noun and not is_word:  # "10 ns" says nothing
-            return f'value of "{name}"', f'values of "{name}"'
-        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
-    listed = " and ".join(names)
-    return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
 
 
 def _find_variants(
@@ -132,8 +119,7 @@ def _find_variants(
             other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
-        worst = other.price(other.worst_case)
-        fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
+        fits = is_admitted(other, remaining, consents=has_consent(other))
         if fits and other.need is not None and other.need.units <= _WORTH_SAYING * needed:
             variants[name] = value, other.need.units
     return variants
@@ -155,9 +141,8 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
 
 def find_waste(plan: Plan) -> tuple[str, ...]:
     """Return one sentence or two for each reason why the charge of this query may be wasted."""
-    query, rows, listed, population = plan.query, plan.spec.rows, _count_listed(plan.query), plan.population
-    # a need takes longer to predict than the rest of the plan
-    need = None if listed is None and population is None else plan.need
+    query, rows, listed = plan.query, plan.spec.rows, _count_listed(plan.query)
+    need = None if listed is None else plan.need  # it takes longer to predict than the rest of the plan
     warnings = []
     if _groups_by_unit(query):
         noun = unit_noun(query.unit_name)
@@ -179,14 +164,6 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
         )
     if plan.fresh:
         warnings.append("fresh = true is charged each time it is run. Without it, running the query again is free.")
-    k = query.clause.k
-    if k is not None and population is not None and need is not None and not rows.known and need.units * k > population:
-        many, units = _describe_key(query)[1], plural(unit_noun(query.unit_name))
-        shown_keys = max(1, math.floor(population / max(1.0, need.units)))
-        warnings.append(
-            f"TOP {k} is more than is likely to stand out: each needs about {need.units:,.0f} {units}, which of about "
-            f"{population:,} in all perhaps the first {shown_keys:,} {many} have."
-        )
     return tuple(warnings)
 
 

@@ -178,8 +178,8 @@ def _list_rules(table: CheckedTable) -> Iterator[str]:
         yield f"min_units = {table.min_units}: smaller groups are not released; a noisy rule, not an exact test."
     if table.population is not None:
         yield (
-            f"population = {table.population:,}: about so many units, in public; queries for too many keys are warned "
-            "of."
+            f"population = {table.population:,}: about so many units, in public; queries that can hardly return a row "
+            "are warned of, or need consent."
         )
     if table.one_value_per_unit:
         yield (

@@ -76,6 +76,10 @@ class StatementBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bool | None,
         Meta(description="Whether standard SQL over private tables is read as private; by default as the policy says."),
     ] = None
+    consent: Annotated[
+        bool | None,
+        Meta(description="Whether a query that can hardly return a row is run; by default as the policy says."),
+    ] = None
 
 
 class Query(StatementBody, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -47,11 +47,12 @@ def test_functions_take_at_most_6_parameters() -> None:
     # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
     # keys of the file
     modules = ("model", "model", "settings", "settings", "settings", "tables")
-    commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain")]
+    commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain", "mcp")]
     commands += ["dpsql/cli/curator.py grant"]  # and one for each option of a command
+    sessions = [f"dpsql/{module}.py connect" for module in ("connect", "dbapi/connection")]  # what one is opened with
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/outer_tree.py read_outer_tree"]
-    assert wide == [*commands, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]
+    assert wide == [*commands, *sessions, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]
 
 
 def test_parameters_after_the_second_are_keyword_only() -> None:

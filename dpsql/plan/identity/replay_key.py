@@ -77,7 +77,7 @@ _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian",
 _OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
-    "assume domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
+    "assume consent domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
 )  # options that are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
@@ -135,11 +135,18 @@ class Keys:
 
 
 def compute_keys(
-    plan: Plan, *, bound: int | None, min_units: int, uses_names: bool = True, reread: Reread | None = None
+    plan: Plan,
+    *,
+    k: int | None,
+    bound: int | None,
+    min_units: int,
+    uses_names: bool = True,
+    reread: Reread | None = None,
 ) -> Keys:
     """Return the keys of what the analyst wrote: the digests of its own words, and of others with the same answer.
 
-    The rules of the tables are part of it: the bound of units, and min_units. Other words leave out the mechanism,
+    `k` is that of the text, also where the plan has a smaller one, because the keys have fewer values. The rules of the
+    tables are part of it: the bound of units, and min_units. Other words leave out the mechanism,
     leave out all options that have defaults, or name the mechanism that answers. `uses_names` says whether queries use
     known names by default. The query must be in the order of `order_canonically`. It is `reread` if its statement means
     something else than it did in 0.11.
@@ -153,7 +160,7 @@ def compute_keys(
         if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != default
     }
     rules = (
-        query.clause.k if query.clause.shape == "top" else query.clause.shape,
+        k if query.clause.shape == "top" else query.clause.shape,
         query.releases_counts,
         bound,
         min_units,

@@ -229,7 +229,7 @@ def list_earlier_plans(
     """
     if query.clause.shape != "top" or not query.counts_units_alone:
         return
-    query = replace(query, names=None)
+    query = replace(query, names=None, key_values=None)  # k was that of the text
     option = query.clause.options.get("mechanism")
     is_auto = option is None or option.value == "auto"
     names: Sequence[str] = ()

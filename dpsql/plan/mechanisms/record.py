@@ -36,7 +36,7 @@ class Need:
     """With how many units a group has an even chance to be returned, above what, and for how many items at most.
 
     The units are above those of the group at `rank`; above 0 if that is None. Of a `measure` other than units they are
-    steps.
+    steps. With `least` of them a group has the same chance if each is in no other group; None where it is as many.
     """
 
     units: float
@@ -44,6 +44,7 @@ class Need:
     items: int = 0
     rank: int | None = None
     measure: Measure = DISTINCT_UNITS
+    least: float | None = None
 
     def __str__(self) -> str:
         return f"a group needs {describe_about(self.measure, self.units)}{self.above}; {self.items} items at most"
@@ -56,9 +57,10 @@ class Need:
     @classmethod
     def of_weight(cls, weight: float, bound: int, *, request: MechanismRequest) -> Need:
         """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
-        groups = assume_groups_per_unit(bound)
-        units = request.rank_width * weight / WEIGHT_STEPS * math.sqrt(groups)
-        return cls(units, "" if groups == 1 else f", if each is in {groups} groups")
+        groups, least, query = assume_groups_per_unit(bound), request.rank_width * weight / WEIGHT_STEPS, request.query
+        if query.key_values and query.partitions is None:
+            groups = min(groups, query.key_values)
+        return cls(least * math.sqrt(groups), "" if groups == 1 else f", if each is in {groups} groups", least=least)
 
 
 def assume_groups_per_unit(bound: int) -> int:

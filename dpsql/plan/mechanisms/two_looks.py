@@ -234,9 +234,11 @@ def _predict(request: MechanismRequest) -> Need:
     looks = _set_parameters(request)
     leaders = Need.of_leaders(looks.leaders(Answerer.AT_ONCE).threshold_offset, looks.k_bar)
     if looks.counts_rho is not None:
-        return min(leaders, Need(float(looks.histogram.threshold)), key=lambda each: each.units)
-    weights = Need.of_weight(looks.weighted.threshold, looks.weighed_groups, request=request)
-    return min(leaders, weights, key=lambda each: each.units)
+        others = Need(float(looks.histogram.threshold))
+    else:
+        others = Need.of_weight(looks.weighted.threshold, looks.weighed_groups, request=request)
+    least = min(leaders.units, others.units if others.least is None else others.least)
+    return replace(min(leaders, others, key=lambda each: each.units), least=least)
 
 
 def _find_reach(request: MechanismRequest) -> tuple[float, float]:

@@ -176,7 +176,11 @@ class _SessionCaller:
     async def ask(self, statement: StatementBody) -> Answer:
         return await self.look(
             lambda session: session.sql(
-                statement.sql, statement.parameters, stop=self.cancelled.is_set, implicit=statement.implicit
+                statement.sql,
+                statement.parameters,
+                stop=self.cancelled.is_set,
+                implicit=statement.implicit,
+                consent=statement.consent,
             )
         )
 
@@ -267,7 +271,11 @@ class _TokenCaller:
         return await self.dispatch.answer(
             self.access.user,
             lambda session, stop: session.sql(
-                statement.sql, statement.parameters, stop=stop, implicit=statement.implicit
+                statement.sql,
+                statement.parameters,
+                stop=stop,
+                implicit=statement.implicit,
+                consent=statement.consent,
             ),
             stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
         )

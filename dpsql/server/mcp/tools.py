@@ -108,6 +108,7 @@ _ENGINE_SQL = "engine SQL"  # begins the names of the facts of a plan that help 
 _READ_FIRST = frozenset(
     [
         "private query",
+        "consent",
         "read as",
         "note",
         "needs",

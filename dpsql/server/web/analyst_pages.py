@@ -49,7 +49,9 @@ def preview_cost(session: Session, text: str) -> Preview:
     balance = session.budget
     warnings = tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
     if len(plans) > 1:  # what they cost together
-        listed = Facts("Plan: nothing was read, nothing was charged", describe_plans(plans, balance))
+        described = describe_plans(plans, balance)
+        warnings += tuple(dict.fromkeys(value for name, value in described if name == "consent"))
+        listed = Facts("Plan: nothing was read, nothing was charged", described)
         facts = remove_style(facts_html(listed))
         cost, left = price_together(plans), balance.remaining
         words = f"{len(plans)} private queries: {describe_together(plans, balance)}."
@@ -66,9 +68,10 @@ def preview_cost(session: Session, text: str) -> Preview:
     balance = balance.of(plan.charged_values)
     fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
     share = format_share(worst.share_of(balance.limit))
+    warnings += tuple(value for name, value in fits.facts() if name == "consent")
     if not fits.at_worst:
         words = f"This may cost {share} of the budget, and {format_share(balance.left, down=True)} is left."
-        return Preview("short", reading + words, plan.warnings, facts=facts)
+        return Preview("short", reading + words, warnings, facts=facts)
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     if plan.reread and not plan.stored:
@@ -88,7 +91,7 @@ def preview_cost(session: Session, text: str) -> Preview:
         for name, (account, took) in zip(plan.certificate.currencies, accounts, strict=True)
     ]
     markup = remove_style(budget_html("What it would leave", meters, notes=[]))
-    return Preview("priced", words, plan.warnings, meters=markup, facts=facts)
+    return Preview("priced", words, warnings, meters=markup, facts=facts)
 
 
 _LONGEST_LINK = 4_000  # characters of a statement

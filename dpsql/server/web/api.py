@@ -196,6 +196,7 @@ async def _query(call: ApiCall) -> Response:
         parameters=statement.parameters,
         request=call.request,
         implicit=statement.implicit,
+        consent=statement.consent,
     )
     if kind == ARROW:
         return Response(await call.dispatch.run(lambda: _encode_arrow(answer)), media_type=ARROW)

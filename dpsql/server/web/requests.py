@@ -108,6 +108,7 @@ class RequestDispatch(StatementDispatch):
         request: Request,
         parameters: ParameterValues = (),
         implicit: bool | None = None,
+        consent: bool | None = None,
     ) -> Answer:
         """Return the answer to a statement; raise as `Gateway.ask`, and `Refusal` for too many at once.
 
@@ -115,7 +116,7 @@ class RequestDispatch(StatementDispatch):
         """
         return await self._answer(
             user,
-            lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit),
+            lambda session, stop: session.sql(text, parameters, stop=stop, implicit=implicit, consent=consent),
             request=request,
         )
 

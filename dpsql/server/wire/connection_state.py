@@ -29,8 +29,8 @@ REPORTED = (
     "standard_conforming_strings TimeZone"
 ).split()
 PER_CONNECTION = frozenset(["server_version", "session_authorization"])  # reported, but not settings
-IMPLICIT = "dpsql.implicit"  # the setting; without a value it is as the policy says
-_OWN = frozenset(["dpsql.details", IMPLICIT])  # settings of dpsql that can be set
+CONSENT, IMPLICIT = "dpsql.consent", "dpsql.implicit"  # settings; without a value they are as the policy says
+_OWN = frozenset(["dpsql.details", CONSENT, IMPLICIT])  # settings of dpsql that can be set
 _ON, _OFF = frozenset(["on", "true", "yes", "1"]), frozenset(["off", "false", "no", "0"])
 _MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
 # bytes of Python for an object of these, for a value in it, and for a type
@@ -105,8 +105,8 @@ class Settings:
             raise WireError("25006", "Every transaction is read-only.", hint="Leave it on.")
         if name == "statement_timeout":
             _parse_milliseconds(value)
-        if name == IMPLICIT and value.lower() not in _ON | _OFF:
-            raise WireError("22023", "dpsql.implicit is on or off.", hint="SET dpsql.implicit = on")
+        if name in {CONSENT, IMPLICIT} and value.lower() not in _ON | _OFF:
+            raise WireError("22023", f"{name} is on or off.", hint=f"SET {name} = on")
         if name in _FIXED:
             return self  # the value is the fixed one, or has no effect
         values = {**self.values, name: value}
@@ -129,7 +129,15 @@ class Settings:
     @property
     def implicit(self) -> bool | None:
         """Whether standard SQL over private tables is read as private; None leaves it to the policy."""
-        value = self.values.get(IMPLICIT)
+        return self._flag(IMPLICIT)
+
+    @property
+    def consent(self) -> bool | None:
+        """Whether queries that can hardly return a row are run all the same; None leaves it to the policy."""
+        return self._flag(CONSENT)
+
+    def _flag(self, name: str) -> bool | None:
+        value = self.values.get(name)
         return None if value is None else value.lower() in _ON
 
     @property

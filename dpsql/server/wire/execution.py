@@ -18,6 +18,7 @@ from dpsql.server.wire import commands
 from dpsql.server.wire.codec import notice_message
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statements
 from dpsql.server.wire.connection_state import (
+    CONSENT,
     IMPLICIT,
     INITIAL_SETTINGS,
     BoundValues,
@@ -239,7 +240,9 @@ class Execution:
     def _context(self, analyst: str) -> RequestContext:
         settings = self.transaction.settings
         definitions = list_definitions(settings.views) if settings.views else ()
-        return RequestContext(self.cancelled, analyst, settings.seconds, settings.implicit, definitions)
+        return RequestContext(
+            self.cancelled, analyst, settings.seconds, settings.implicit, settings.consent, definitions
+        )
 
     async def _expand(self, source: StatementText) -> StatementText:
         views = self.transaction.settings.views
@@ -367,7 +370,7 @@ class Execution:
         source = StatementText(f"SHOW {name}", 0)
         try:
             if name == "all":
-                names = sorted({*INITIAL_SETTINGS, IMPLICIT, *self.transaction.settings.values})
+                names = sorted({*INITIAL_SETTINGS, CONSENT, IMPLICIT, *self.transaction.settings.values})
                 listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
                 table = pa.Table.from_pylist(listing, schema=_SHOW_ALL)
             else:
@@ -409,6 +412,9 @@ class Execution:
             case "dpsql.implicit":
                 own = self.transaction.settings.implicit
                 return "on" if (self._gateway.service.policy.implicit if own is None else own) else "off"
+            case "dpsql.consent":
+                own = self.transaction.settings.consent
+                return "on" if (self._gateway.service.policy.limits.consent if own is None else own) else "off"
             case "server_version":
                 return f"{self._router.version} (dpsql)"
             case "server_version_num":

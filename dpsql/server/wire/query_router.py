@@ -75,14 +75,15 @@ class QueryResult:
 class RequestContext:
     """The analyst for whom a query is run, the future that cancels it, and its time limit; 0 is no limit.
 
-    `implicit` reads standard SQL as private, or not; None leaves it to the policy. `definitions` create the temporary
-    views of the connection in the catalog.
+    `implicit` reads standard SQL as private, or not, and with `consent` queries that can hardly return a row are run;
+    None leaves each to the policy. `definitions` create the temporary views of the connection in the catalog.
     """
 
     cancelled: asyncio.Future[None]
     analyst: str
     seconds: float = 0.0
     implicit: bool | None = None
+    consent: bool | None = None
     definitions: tuple[str, ...] = ()
 
 
@@ -232,13 +233,15 @@ class QueryRouter:
             return stored
         if await self._is_catalog(source, context):
             return await self.query_catalog(source, bound, formats=formats, context=context)
-        text, implicit = source.text, context.implicit
+        text = source.text
 
         def answer(stop: Stop) -> QueryResult:
             values = self._decode_values(text, bound, context=context) if bound.values else []
 
             def act(session: Session, stop: Stop) -> Answer:
-                return session.sql(text, values, stop=stop, implicit=implicit, postgres=True)
+                return session.sql(
+                    text, values, stop=stop, implicit=context.implicit, postgres=True, consent=context.consent
+                )
 
             return QueryResult.of(self._gateway.ask(SURFACE, self.user, act=act, role=context.analyst, stop=stop))
 

@@ -78,6 +78,17 @@ def list_known_values(key: Expression, body: FromWhere, *, catalog: Catalog) -> 
     return None if found is None or len(found) > MOST_GROUPS else found
 
 
+def count_values(keys: Sequence[Expression], body: FromWhere, *, catalog: Catalog) -> int | None:
+    """Return how many combinations of values keys of the rows of a body can have; None where that is not known."""
+    found = 1
+    for key in keys:
+        values = list_known_values(key, body, catalog=catalog)
+        if values is None:
+            return None
+        found *= len(values)
+    return found
+
+
 def find_year_column(key: Expression) -> ColumnRef | None:
     """Return the column of times whose years a key is, which bounds in WHERE make a list; None for another key."""
     match strip_casts(key):

@@ -22,7 +22,7 @@ from dpsql.sql.analysis.charged_values import find_charged_values, find_private_
 from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.known_values import check_groups_known, needs_bounds, read_group_domain
+from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
@@ -48,7 +48,7 @@ from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
-from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
+from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.clause import SplitStatement
@@ -180,9 +180,21 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     )
     if measured:
         query = couple_measures(query)
-    if clause.per is None and "partitions" not in clause.options:
+    if clause.per is not None or "partitions" in clause.options:
+        query = read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
+    return _count_key_values(query, catalog)
+
+
+def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
+    """Return the query with how many values its keys can have in each partition, of TOP k without a domain."""
+    if query.clause.k is None or query.domain is not None:
         return query
-    return read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
+    per = None if query.partitions is None else query.partitions.key
+    ranked = [key for at, key in enumerate(query.keys) if at != per]
+    is_stored = isinstance(query.body.source, Scan)
+    if is_stored and any(isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN for key in ranked):
+        return query  # the values of a stored column are not in the text
+    return replace(query, key_values=count_values(ranked, query.body, catalog=catalog))
 
 
 def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Scope) -> list[_Item]:

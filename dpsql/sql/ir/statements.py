@@ -290,7 +290,9 @@ class PrivateQuery:
     worked out from, as (table, column), or None. `bucket_note` says in words which time buckets a bound in WHERE cuts,
     and `list_note` what SQL means beyond the groups that rank first; of a `cut_list` the plan writes it. A query with
     `charged_values` counts units of these values alone. With `reads_total` the number of units in any group is read
-    with the groups, and with a `group_cut` few of the groups below it.
+    with the groups, and with a `group_cut` few of the groups below it. The keys have at most `key_values` combinations
+    of values by the text alone, those of PER aside, and None where it does not tell; where k is lowered to that,
+    `k_note` says so.
     """
 
     # what the text says (`read_private`)
@@ -322,6 +324,9 @@ class PrivateQuery:
     cut_list: CutList | None = field(default=None, repr=False, compare=False)
     # whether the text has another meaning later (`AnalysisCache.read`)
     reads_seconds: bool = field(default=False, compare=False)
+    # how many values the keys can have (`read_private`), and what that makes of k (the planner)
+    key_values: int | None = field(default=None, compare=False)
+    k_note: str = field(default="", compare=False)
     # looked up before planning (`PlanFinder.complete`), with what tables have of `domain`, `partitions` and `assumed`
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     # of the planner

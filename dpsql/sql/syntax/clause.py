@@ -57,6 +57,7 @@ _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "I
 # every option, with a value for hints; "Add an option of a private query" in the contributing guide names other places
 _OPTION_EXAMPLES = {
     "assume": "'zipf(1.0, 5000)'",
+    "consent": "true",
     "delta": "1e-8",
     "domain": "['DE', 'FR']",
     "epsilon": "0.05",
@@ -77,7 +78,7 @@ OPTIONS = frozenset(_OPTION_EXAMPLES)
 _OPTION_TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
-    **dict.fromkeys(["fresh", "gate", "known", "monotone"], BOOLEAN),
+    **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HINT = "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-8) ..."
 _EXAMPLES = {
+    "consent": "true",
     "delta": "1e-8",
     "domain": "['DE', 'FR']",
     "epsilon": "1",
@@ -32,7 +33,7 @@ _EXAMPLES = {
     "min_privacy_units_per_group": "50",
     "privacy_unit_column": "user_id",
 }
-_OWN_NAMES = frozenset(["domain", "max_groups_contributed"])  # which are options of the clause, too
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed"])  # which are options of the clause, too
 _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
     "public_groups": "public",
     "laplace_threshold": "threshold",

@@ -12,6 +12,7 @@ from support.server_kit import NAMES, TOP
 
 from dpsql.server.mcp import tools
 from dpsql.server.mcp.tools import MAX_ROWS, TOOLS
+from dpsql.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,19 @@ def test_what_is_free_charges_nothing(served: Served) -> None:
     assert rows.structured_content["rows"] == [["DE"], ["FR"], ["TV"]]
     assert "of the budget is left" in text_of(call(served, "budget"))
     assert served.charges() == before
+
+
+def test_consent_is_an_argument(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, run = list[object](), Session.sql
+
+    def watch(session: Session, *arguments: object, **options: object) -> object:
+        given.append(options["consent"])
+        return run(session, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "sql", watch)
+    for arguments in ({}, {"consent": True}, {"consent": False}):
+        call(served, "query", sql="SHOW TABLES", **arguments)
+    assert given == [None, True, False]
 
 
 def test_the_history_and_the_price_know_what_was_asked(served: Served) -> None:

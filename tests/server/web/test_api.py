@@ -20,6 +20,7 @@ from support.web_kit import COUNTS, PASSWORD, World
 from dpsql.server.http_requests import LONGEST_BODY
 from dpsql.server.users import SCOPES, StoredToken, add_token, remove_token
 from dpsql.server.web.api import ARROW, CSV, JSON, OPERATIONS, RECEIPT, choose_type
+from dpsql.session import Session
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
 GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
@@ -402,3 +403,17 @@ def test_standard_sql_is_read_as_private_where_the_body_says_so(client: TestClie
     assert body == {"$ref": "#/components/schemas/Query"}
     implicit = document["components"]["schemas"]["Query"]["properties"]["implicit"]
     assert implicit["anyOf"] == [{"type": "boolean"}, {"type": "null"}]
+
+
+def test_consent_is_given_where_the_body_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, run = list[object](), Session.sql
+
+    def watch(session: Session, *arguments: Any, **options: Any) -> object:
+        given.append(options["consent"])
+        return run(session, *arguments, **options)
+
+    monkeypatch.setattr(Session, "sql", watch)
+    for body in ({}, {"consent": True}, {"consent": False}):
+        post(client, "query", {"sql": COUNTS, **body})
+    assert given == [None, True, False]
+    assert client.post("/api/v1/query", json={"sql": COUNTS, "consent": "yes"}, auth=ALICE).status_code == 400

@@ -482,7 +482,7 @@ def test_the_population_is_told() -> None:
     assert [table.population for table in checked.tables] == [2_000_000, None]
     told = " ".join(" ".join(describe_policy(checked)).split())
     assert told.count("population = ") == 1
-    words = "population = 2,000,000: about so many units, in public; queries for too many keys are warned of."
+    words = "population = 2,000,000: about so many units, in public; queries that can hardly return a row are warned of"
     assert words in told
 
 

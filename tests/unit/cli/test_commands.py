@@ -474,3 +474,22 @@ def test_a_command_reads_standard_sql_as_private_where_it_is_told(folder: Path) 
     policy.write_text(policy.read_text() + "[sql]\nimplicit = true\n")
     assert asked(folder, "query", total)[0] == 0
     assert asked(folder, "query", total, "--no-implicit")[0] == 3
+
+
+def test_a_command_gives_consent_where_it_is_told(folder: Path) -> None:
+    text = "SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
+    policy = folder / "policy.toml"
+    policy.write_text(policy.read_text().replace("columns = [", "population = 200\ncolumns = [", 1))
+    code, _, err = asked(folder, "query", text)
+    assert code == 3
+    assert "[consent]" in err
+    assert "TOP 50 PRIVATE WITH (consent = true)" in err
+    code, out, _ = asked(folder, "explain", text)
+    assert code == 0
+    assert b"run only with consent" in out
+    assert asked(folder, "query", text, "--no-consent")[0] == 3
+    assert asked(folder, "query", text, "--consent")[0] == 0
+    assert asked(folder, "query", text)[0] == 0  # it is stored
+    policy.write_text(policy.read_text() + "[limits]\nconsent = true\n")
+    other = text.replace(" GROUP", " WHERE article <> 'x' GROUP")
+    assert asked(folder, "query", other, "--no-consent")[0] == 3

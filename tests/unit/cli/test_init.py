@@ -106,7 +106,7 @@ BOUNDS = """\
 # one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
 # bounds = { rows = 20 }  # how much of a unit counts in a group, for COUNT(*) and SUM
 # min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
-# population = 10_000  # about how many units there are, if that is public: hopeless queries are warned of"""
+# population = 10_000  # about how many units there are, if that is public: hopeless queries need consent"""
 TIMED = BOUNDS.replace(
     "# min_units",
     "# calendar = { created_at = { first = 2025-01-01, last = 2026-12-31 } }"

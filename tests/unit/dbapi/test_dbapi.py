@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from support.surfaces_kit import NAMES, TOP, charges, make_data
+from support.surfaces_kit import NAMES, POLICY, TOP, charges, make_data
 
 import dpsql
 from dpsql import dbapi
@@ -448,3 +448,18 @@ def test_a_connection_reads_standard_sql_as_private_where_it_is_told(connection:
     connection.implicit = None
     with pytest.raises(dbapi.ProgrammingError):
         connection.execute(total)
+
+
+def test_a_connection_gives_consent_where_it_is_told(folder: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "small.toml"
+    policy.write_text(POLICY.replace("columns = [", "population = 200\ncolumns = [", 1))
+    names = "SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
+    with dbapi.connect(folder / "events.duckdb", policy=policy, ledger=":memory:") as connection:
+        with pytest.raises(dbapi.ProgrammingError, match="consent = true"):
+            connection.execute(names)
+        connection.consent = True
+        assert connection.execute(names).rowcount >= 0
+        with pytest.raises(dbapi.ProgrammingError):
+            connection.another().execute(f"{names} WITH (fresh = true)")
+    with dbapi.connect(folder / "events.duckdb", policy=policy, ledger=":memory:", consent=True) as connection:
+        assert connection.execute(names).rowcount >= 0

@@ -424,3 +424,19 @@ def test_a_url_reads_standard_sql_as_private(folder: Path) -> None:
                 connection.execute(total)
     with pytest.raises(dbapi.InterfaceError, match="implicit is true or false"):
         sa.create_engine(f"{url}&implicit=maybe").connect()
+
+
+def test_a_url_gives_consent(folder: Path) -> None:
+    policy = folder / "small.toml"
+    policy.write_text(POLICY.replace("columns = [", "population = 200\ncolumns = [", 1))
+    url = f"dpsql:///{folder}/events.duckdb?policy={policy}&ledger=:memory:"
+    names = sa.text("SELECT article FROM reads GROUP BY article TOP 50 PRIVATE")
+    for setting, is_run in (("&consent=true", True), ("&consent=false", False), ("", False)):
+        with sa.create_engine(url + setting).connect() as connection:
+            if is_run:
+                connection.execute(names)
+                continue
+            with pytest.raises(sa.exc.ProgrammingError, match="consent = true"):
+                connection.execute(names)
+    with pytest.raises(dbapi.InterfaceError, match="consent is true or false"):
+        sa.create_engine(f"{url}&consent=maybe").connect()

@@ -281,3 +281,14 @@ def test_standard_sql_is_read_as_private_in_a_session_that_was_opened_so(shell: 
     ran(shell, f"{CONNECT} --implicit")
     assert "read as PRIVATE" in str(ran(shell, total).receipt)  # type: ignore[attr-defined]
     assert refused(shell, f"{CONNECT} --implicit --implicit=1").code == "magic"
+
+
+def test_consent_is_given_to_a_session_that_was_opened_so(shell: InteractiveShell) -> None:
+    policy = Path("policy.toml")
+    policy.write_text(policy.read_text().replace("columns = [", "population = 200\ncolumns = [", 1))
+    names = "%dpsql SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
+    ran(shell, CONNECT)
+    assert refused(shell, names).code == "consent"
+    ran(shell, f"{CONNECT} --consent")
+    assert ran(shell, names).receipt.k == 50  # type: ignore[attr-defined]
+    assert refused(shell, f"{CONNECT} --consent=1").code == "magic"

@@ -510,3 +510,15 @@ def test_columns_of_one_value_per_unit_are_read(tmp_path: Path) -> None:
     assert policy.tables["reads"] == PrivateTable("user_id", one_value_per_unit=["country"])
     assert policy.tables["likes"] == PrivateTable("user_id")
     assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+def test_consent_is_a_limit(tmp_path: Path) -> None:
+    assert not read(tmp_path, BUDGET + TABLE).limits.consent
+    assert read(tmp_path, BUDGET + TABLE + "[limits]\nconsent = true").limits.consent
+    policy = read(tmp_path, BUDGET + TABLE)
+    assert policy.with_consent(consent=True).limits == Limits(consent=True)
+    assert policy.with_consent(consent=False).limits == policy.limits
+    with pytest.raises(PolicyError) as caught:
+        read(tmp_path, BUDGET + TABLE + "[limits]\nconsent = 1")
+    assert caught.value.code == "policy-type"
+    assert str(caught.value.place).startswith("limits.consent (policy.toml, line ")

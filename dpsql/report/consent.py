@@ -1,0 +1,303 @@
+"""Consent: a query that can hardly return a row, and that may cost much, is run only if the analyst says so.
+
+A group of a ranking needs some number of units for an even chance to be returned (`Plan.need`). Where that is much of
+the population that the policy declares, few groups have it, or none. From public numbers alone:
+
+    need / population    what happens
+    -----------------    -------------------------------------------------------------------------------------
+    above 10 %           EXPLAIN and the receipt warn
+    above 20 %           refused without consent, if the worst case is above 10 % of what is left of the budget
+    even with one group  refused in any case: the units of the whole population are too few for the threshold,
+    for each unit        also where each is in that group alone
+
+Nothing is said of queries over known names or a known domain, whose answers need no threshold, of rankings by rows or
+sums, which one unit may raise by any number of steps, and of tables without a population. A stored answer is returned
+whatever this says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+
+from dpsql.accounting import BudgetVector
+from dpsql.dialects import quote_text, write_name
+from dpsql.display import plural, unit_noun
+from dpsql.errors import Error, Refusal
+from dpsql.plan.mechanisms.record import find_epsilon_within
+from dpsql.plan.plan import Plan
+from dpsql.plan.planner import plan_unkeyed
+from dpsql.receipt import format_share
+from dpsql.report.key_nouns import describe_key
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
+from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
+from dpsql.sql.lexer import ascii_lower
+from dpsql.terms import Terms
+
+_WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
+_CHEAP = Fraction(1, 10)  # of what is left of the budget
+_TRIED_BOUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many `units` a group needs of a `population`, and the `least` of them: of units in no other group."""
+
+    units: Fraction
+    least: Fraction
+    population: int
+
+    @property
+    def share(self) -> Fraction:
+        """Share of the population that a group needs."""
+        return self.units / self.population
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the population is enough for a group in any data, but for the noise."""
+        return self.least <= self.population
+
+    def asks(self, worst: BudgetVector, left: BudgetVector) -> bool:
+        """Return whether a query of this worst case needs consent, with so much left of the budget."""
+        return self.share > _ASKED and worst.share_of(left) > _CHEAP
+
+
+def find_reach(plan: Plan) -> Reach | None:
+    """Return how much of the declared population a group needs; None where nothing can be said of it."""
+    query, rows = plan.query, plan.spec.rows
+    declared = [plan.request.terms.tables[name].population for name in query.tables]
+    known = [number for number in declared if number is not None]
+    if len(known) < len(declared) or query.domain is not None or rows.known:
+        return None
+    need = plan.need
+    if need is None or need.measure.aggregate is not Aggregate.UNITS:
+        return None
+    # a unit of a join is one of any of its tables
+    return Reach(Fraction(need.units), Fraction(need.units if need.least is None else need.least), max(known))
+
+
+def warn_of_reach(plan: Plan) -> tuple[str, ...]:
+    """Return a sentence on a query that can hardly return a row; none where nothing speaks against it."""
+    reach = find_reach(plan)
+    if reach is not None and not reach.is_possible:
+        return (f"{_describe(plan, reach)} The query is refused.",)
+    if reach is not None and reach.share > _WARNED:
+        return (_describe(plan, reach),)
+    return _warn_of_many(plan)
+
+
+def _warn_of_many(plan: Plan) -> tuple[str, ...]:
+    """Return a warning of a k that is more than can stand out, if no bound cuts the groups of each unit."""
+    k, population, need = plan.query.clause.k, plan.population, None if plan.population is None else plan.need
+    if k is None or population is None or need is None or plan.spec.rows.known or need.units * k <= population:
+        return ()
+    many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
+    shown_keys = max(1, int(population / max(1.0, need.units)))
+    warning = (
+        f"TOP {k} is more than is likely to stand out: each needs about {need.units:,.0f} {units}, which of about "
+        f"{population:,} in all perhaps the first {shown_keys:,} {many} have."
+    )
+    return (warning,)
+
+
+def _describe(plan: Plan, reach: Reach) -> str:
+    """Return in words how much of the population a group needs."""
+    singular, noun = describe_key(plan.query)[0], unit_noun(plan.query.unit_name)
+    units, population = plural(noun), f"{reach.population:,}"
+    if not reach.is_possible:
+        return (
+            f"No {singular} can be returned: even if each {noun} has that one alone, it needs about "
+            f"{float(reach.least):,.0f} {units}, and there are about {population}."
+        )
+    about = f"Each {singular} needs about {float(reach.units):,.0f}"
+    if reach.share > 1:
+        return f"{about} {units} for an even chance to be returned, and there are about {population}."
+    return f"{about} of {population} {units}, {format_share(reach.share)}, for an even chance to be returned."
+
+
+def has_consent(plan: Plan, *, given: bool | None = None) -> bool:
+    """Return whether a query has consent, needed or not.
+
+    Its own option decides before that of the connection or the call, which is `given`, and that before the policy's.
+    """
+    option = plan.query.clause.options.get("consent")
+    if option is not None:
+        return option.value == "true"
+    return plan.request.terms.limits.consent if given is None else given
+
+
+def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) -> bool:
+    """Return whether a query that is charged needs consent which it does not have."""
+    reach = None if has_consent(plan, given=given) else find_reach(plan)
+    return reach is not None and reach.is_possible and reach.asks(plan.price(plan.worst_case), left)
+
+
+def find_refusal(
+    plan: Plan, read_left: Callable[[], BudgetVector], *, terms: Terms, given: bool | None = None
+) -> Refusal | None:
+    """Return the refusal of a query that is charged and can hardly return a row; None where it is run.
+
+    `read_left` reads what is left of the budget, which few queries need.
+    """
+    reach = find_reach(plan)
+    if reach is None or (reach.is_possible and reach.share <= _ASKED):
+        return None
+    left = read_left()
+    if reach.is_possible and not needs_consent(plan, left, given=given):
+        return None
+    others = " or ".join(list_alternatives(plan, left, terms))
+    hint = f"These are run without consent: {others}." if others else ""
+    reason, place = _describe(plan, reach), plan.query.clause.place
+    if not reach.is_possible:
+        hint = hint.replace("without consent", "now") or "Leave the query out."
+        hint += f" If there are more {plural(unit_noun(plan.query.unit_name))}, ask the curator to raise population."
+        return Refusal("unreachable", reason, hint=hint, place=place)
+    worst = plan.price(plan.worst_case)
+    share = format_share(worst.share_of(left))
+    reason = f"{reason.removesuffix('.')}, and the query may use {share} of what is left of the budget."
+    if _fits(worst, left):
+        hint = f"{_propose_consent(plan.query)} {hint}".rstrip()
+    return Refusal("consent", reason, hint=hint or "Ask the curator for more budget.", place=place)
+
+
+def _propose_consent(query: PrivateQuery) -> str:
+    if _has_header(query):
+        return "To run it all the same, add consent = true to OPTIONS."
+    words = f"end the private query with {_write_clause(query, consent='true')}"
+    return f"To run it all the same, {words}{', or SET dpsql.consent = on' if query.clause.implied else ''}."
+
+
+def _has_header(query: PrivateQuery) -> bool:
+    """Return whether the options are those of SELECT WITH DIFFERENTIAL_PRIVACY, which has no clause to write."""
+    return query.clause.implied and "differential_privacy" in ascii_lower(query.text)
+
+
+def is_admitted(plan: Plan, left: BudgetVector, *, consents: bool = False) -> bool:
+    """Return whether a query fits into what is left and, unless the analyst `consents`, needs no consent."""
+    worst, reach = plan.price(plan.worst_case), find_reach(plan)
+    if reach is not None and not (reach.is_possible and (consents or not reach.asks(worst, left))):
+        return False
+    return _fits(worst, left)
+
+
+def _fits(worst: BudgetVector, left: BudgetVector) -> bool:
+    return worst.refundable <= left.refundable and worst.permanent <= left.permanent
+
+
+def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[str]:
+    """Yield queries of the same kind that fit into what is left, and are run without consent, as they are written.
+
+    The last is a total.
+    """
+    query, clause = plan.query, plan.query.clause
+
+    def is_run(*, k: int | None = clause.k, **options: Decimal) -> bool:
+        changed = {name: Option(value, clause.place) for name, value in options.items()}
+        other = replace(clause, k=k, options=MappingProxyType({**clause.options, **changed}))
+        return _is_run(replace(query, clause=other), left, terms)
+
+    if not _has_header(query):
+        fewer = _find_last((clause.k or 1) - 1, lambda k: is_run(k=k))
+        if fewer:
+            is_short = clause.implied and query.limit is not None and not clause.options
+            yield f"LIMIT {fewer}" if is_short else _write_clause(query, k=fewer)
+        bound = plan.max_groups_contributed
+        is_open = bound is None or plan.request.own_cap or bound > _TRIED_BOUND
+        if is_open and is_run(max_groups_contributed=Decimal(_TRIED_BOUND)):
+            yield _write_clause(query, max_groups_contributed=str(_TRIED_BOUND))
+        larger = _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_run(epsilon=value))
+        if larger is not None:
+            yield _write_clause(query, epsilon=f"{larger:f}")
+    # of one value of `budget_by` a total of all values is charged to all of them
+    if query.charged_values is None and _is_run(_make_total(query), left, terms):
+        source = ".".join(map(write_name, query.table.split(".")))
+        yield f"SELECT COUNT(DISTINCT {write_name(query.unit_name)}) FROM {source} PRIVATE"  # noqa: S608
+
+
+def write_list_note(plan: Plan, terms: Terms) -> Plan:
+    """Return the plan with a note on a list that is cut which proposes a longer one only if that needs no consent."""
+    cut = plan.query.cut_list
+    if cut is None or has_consent(plan) or find_reach(plan) is None:
+        return plan
+    limit = terms.budget if terms.account is None else terms.account.budget
+    price, items = plan.price(plan.worst_case).refundable, plan.worst_items
+    longest = next((k for k in range(cut.more, cut.k, -1) if price * plan.items(k) <= limit.refundable * items), 0)
+    other = replace(plan.query, clause=replace(plan.query.clause, k=longest))
+    is_run = longest > 0 and _is_run(other, limit, terms)
+    note = cut.describe(lambda k: is_run and k == longest)
+    return replace(plan, query=replace(plan.query, list_note=note))
+
+
+def _is_run(query: PrivateQuery, left: BudgetVector, terms: Terms) -> bool:
+    """Return whether a query fits into what is left, and is run without consent."""
+    other: Plan | None = None
+    with suppress(Error):  # the policy, or another option of the query, excludes it
+        other = plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))  # it is priced, and not run
+    return other is not None and is_admitted(other, left)
+
+
+def _find_last(most: int, holds: Callable[[int], bool]) -> int:
+    """Return the largest number up to `most` for which something holds that holds for all smaller ones; 0 for none."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _find_larger_epsilon(
+    plan: Plan, left: BudgetVector, *, terms: Terms, is_run: Callable[[Decimal], bool]
+) -> Decimal | None:
+    """Return the least epsilon, in steps, with which the query is run; None where the largest is not enough."""
+    now = plan.epsilon.value
+    largest = min(find_epsilon_within(left, plan.worst_items), terms.limits.max_epsilon.value)
+    if largest <= now:
+        return None
+    exponent = Decimal(largest.numerator / largest.denominator).adjusted() - 2
+    most, least = (int(value / Fraction(10) ** exponent) for value in (largest, now))
+    steps = _find_last(most - least - 1, lambda below: is_run(Decimal(most - below).scaleb(exponent)))
+    found = Decimal(most - steps).scaleb(exponent)
+    return found if steps or is_run(found) else None
+
+
+def _make_total(query: PrivateQuery) -> PrivateQuery:
+    """Return the query for the number of units of its first table."""
+    return replace(
+        query,
+        keys=(),
+        outputs=(Output("n", None),),
+        order=(),
+        limit=None,
+        keep=(),
+        partitions=None,
+        names=None,
+        measures=(DISTINCT_UNITS,),
+        clause=Clause(None, MappingProxyType({}), query.clause.place, shape="total"),
+    )
+
+
+def _write_clause(query: PrivateQuery, *, k: int | None = None, **changes: str) -> str:
+    """Return the clause of a query as it is written, with another k and other values of options.
+
+    In standard SQL, which has none, it says where.
+    """
+    clause = query.clause
+    options = {name: _write_value(option) for name, option in clause.options.items()} | changes
+    written = ", ".join(f"{name} = {value}" for name, value in options.items())
+    per = "" if clause.per is None else f" PER {write_name(clause.per.text)}"
+    where = " in place of LIMIT" if clause.implied and query.limit is not None else ""
+    return f"{replace(clause, k=k or clause.k)}{per}{f' WITH ({written})' if written else ''}{where}"
+
+
+def _write_value(option: Option) -> str:
+    """Return the value of an option as it is written."""
+    match option.value:
+        case str():
+            return option.value if option.word else quote_text(option.value)
+        case tuple():
+            return f"[{', '.join(map(quote_text, option.value))}]"
+    return f"{option.value:f}"

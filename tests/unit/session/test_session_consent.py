@@ -1,0 +1,624 @@
+"""Consent: a query that can hardly return a row, and may cost much, is run only if the analyst says so."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from support.session_kit import rebuilt, seeded, session_on, shared
+
+import dpsql
+from dpsql import report
+from dpsql.accounting import BudgetVector
+from dpsql.plan.identity.replay_key import compute_release_key
+from dpsql.plan.identity.stored_release import list_earlier_plans
+from dpsql.plan.plan import Plan
+from dpsql.plan.planner import build_plan
+from dpsql.report.consent import Reach, find_reach
+from dpsql.session import Session
+from dpsql.sql.ir.statements import Option, PrivateQuery
+
+USERS = 400
+NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
+COUNTS = NAMES.replace("article FROM", "article, COUNT(DISTINCT user_id) AS n FROM")
+TOTAL = "SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE"
+BY_NAME = "WITH (mechanism = limited_domain)"
+ROWS = (
+    "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR, adult BOOLEAN, ts TIMESTAMP)",
+    f"""INSERT INTO reads SELECT i % {USERS}, 'a' || (i * i) % 5000, 'c' || i % 3, i % 2 = 0,
+    TIMESTAMP '2026-01-05' + to_days(i::INTEGER % 300) FROM range(20000) AS t(i)""",
+    "CREATE TABLE orders (user_id BIGINT, product VARCHAR)",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> None:
+    warnings.simplefilter("ignore", dpsql.WastedChargeWarning)
+
+
+def session_over(
+    population: int | None = USERS,
+    *,
+    budget: dpsql.Budget | None = None,
+    limits: dpsql.Limits | None = None,
+    implicit: bool | None = None,
+    **table: object,
+) -> Session:
+    tables = {
+        "reads": dpsql.PrivateTable("user_id", population=population, **table),  # type: ignore[arg-type]
+        "orders": dpsql.PrivateTable("user_id"),
+    }
+    policy = dpsql.Policy(budget or dpsql.Budget(1, "1e-6"), tables, limits=limits)
+    return session_on(shared(*ROWS), policy, implicit=implicit)
+
+
+def refusal(session: Session, text: str, *, consent: bool | None = None) -> dpsql.Error | None:
+    """Return the refusal, for want of consent or of budget; None for a statement that is run."""
+    before = session.history.num_rows
+    found: dpsql.Error | None = None
+    try:
+        session.sql(text, consent=consent)
+    except (dpsql.Refusal, dpsql.BudgetExceeded) as error:
+        found = error
+    if found is not None:
+        assert found.code in {"consent", "unreachable", "budget-exceeded"}
+        assert session.history.num_rows == before  # nothing was charged
+    return found
+
+
+def spend(session: Session, share: Fraction) -> None:
+    """Use about this share of the budget."""
+    limit = session.budget.limit.refundable
+    epsilon = math.sqrt(8 * share * limit)
+    session.sql(f"{TOTAL} WITH (epsilon = {epsilon:.4f})")
+
+
+def need(text: str, **table: object) -> Fraction:
+    found = session_over(None, **table).explain(text).need
+    assert found is not None
+    return Fraction(found.units)
+
+
+# The rule, at its edges
+
+
+@pytest.mark.parametrize(
+    ("units", "worst", "asks"),
+    [
+        (Fraction(80), Fraction(1, 2), False),  # 20 %
+        (Fraction(80) + Fraction(1, 10**12), Fraction(1, 2), True),
+        (Fraction(200), Fraction(1, 10), False),  # 10 % of what is left
+        (Fraction(200), Fraction(1, 10) + Fraction(1, 10**12), True),
+    ],
+)
+def test_consent_is_asked_for_above_a_fifth_and_above_a_tenth(units: Fraction, worst: Fraction, asks: bool) -> None:
+    reach, left = Reach(units, units, USERS), BudgetVector(3, 1)
+    assert reach.asks(BudgetVector(3 * worst, 0), left) is asks
+    assert reach.asks(BudgetVector(0, worst), left) is asks  # delta is a part of the budget, too
+
+
+def test_a_name_is_out_of_reach_only_above_the_whole_population() -> None:
+    assert Reach(Fraction(1000), Fraction(USERS), USERS).is_possible
+    assert not Reach(Fraction(1000), USERS + Fraction(1, 10**12), USERS).is_possible
+
+
+@pytest.mark.parametrize("text", [NAMES.format(k=50), COUNTS.format(k=20), f"{NAMES.format(k=30)} {BY_NAME}"])
+def test_the_share_of_the_population_decides(text: str) -> None:
+    five = math.floor(5 * need(text))
+    assert refusal(session_over(five), text) is not None
+    assert refusal(session_over(five + 1), text) is None
+
+
+def test_without_a_population_nothing_changes() -> None:
+    session = session_over(None)
+    plan = session.explain(NAMES.format(k=100))
+    assert find_reach(plan) is None
+    assert plan.warnings == ()
+    assert not session.forecast(NAMES.format(k=100)).needs_consent
+    assert refusal(session, NAMES.format(k=100)) is None
+
+
+def test_a_table_of_a_join_without_a_population_leaves_it_open() -> None:
+    text = "SELECT article FROM reads JOIN orders USING (user_id) GROUP BY article TOP 100 PRIVATE"
+    assert refusal(session_over(), text) is None
+
+
+def test_a_cheap_query_is_run_until_others_were_charged() -> None:
+    session = session_over()
+    cheap = NAMES.format(k=10)
+    worst = session.explain(cheap).worst_case
+    assert session.explain(cheap).price(worst).share_of(session.budget.remaining) <= Fraction(1, 10)
+    other = cheap.replace(" GROUP", " WHERE country = 'c1' GROUP")
+    assert refusal(session, cheap) is None
+    spend(session, Fraction(1, 2))
+    found = refusal(session, other)
+    assert found is not None
+    assert re.search(r"and the query may use (1\d|2\d) % of what is left of the budget\.$", found.reason)
+    assert refusal(session, cheap) is None  # it is stored
+
+
+def test_a_group_that_nobody_could_be_in_is_refused_at_any_price() -> None:
+    text = f"{NAMES.format(k=50)} WITH (epsilon = 0.001)"
+    for session in (session_over(), session_over(limits=dpsql.Limits(consent=True))):
+        plan = session.explain(text)
+        assert plan.price(plan.worst_case).refundable < session.budget.remaining.refundable / 100
+        found = refusal(session, text, consent=True)
+        assert found is not None
+        assert found.code == "unreachable"
+        assert found.reason.startswith("No article can be returned: even if each user has that one alone, it needs ")
+        assert f"about {need_alone(plan):,.0f} users, and there are about 400." in found.reason
+        assert refusal(session, text.replace("0.001", "0.001, consent = true")) is not None
+        assert plan.warnings == (f"{found.reason} The query is refused.",)
+
+
+def need_alone(plan: Plan) -> float:
+    assert plan.need is not None
+    assert plan.need.least is not None
+    return plan.need.least
+
+
+@pytest.mark.parametrize("mechanism", ["two_looks", "limited_domain", "weighted_gaussian", "domain_discovery"])
+def test_what_is_out_of_reach_is_found_exactly(mechanism: str) -> None:
+    text = f"{NAMES.format(k=5)} WITH (mechanism = {mechanism})"
+    found = session_over(None).explain(text).need
+    assert found is not None
+    least = found.units if found.least is None else found.least
+    below, enough = math.ceil(least) - 1, math.ceil(least)
+    lost, asked = (refusal(session_over(number), text, consent=False) for number in (below, enough))
+    assert lost is not None
+    assert lost.code == "unreachable"
+    assert asked is None or asked.code == "consent"
+
+
+# What is said
+
+
+def test_a_plan_and_a_receipt_warn_above_a_tenth_in_one_sentence() -> None:
+    text = NAMES.format(k=10)
+    units = need(text)
+    tenth = math.floor(10 * units)
+    assert session_over(tenth + 1).explain(text).warnings == ()
+    sentence = (
+        f"Each article needs about {float(units):,.0f} of {tenth:,} users, 11 %, for an even chance to be returned."
+    )
+    session = session_over(tenth)
+    assert session.explain(text).warnings == (sentence,)
+    assert ("warning", sentence) in session.sql(f"EXPLAIN {text}").fetchall()
+    with pytest.warns(dpsql.WastedChargeWarning, match=re.escape(sentence)):
+        answer = session.sql(text)
+    assert answer.warnings == (sentence,)
+
+
+def test_no_share_is_named_where_a_group_needs_more_than_all() -> None:
+    (sentence,) = session_over().explain(NAMES.format(k=10)).warnings
+    assert re.fullmatch(
+        r"Each article needs about \d+ users for an even chance to be returned, and there are about 400\.", sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{NAMES.format(k=10)} WITH (domain = ['a1', 'a4'])",
+        "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['c1'])",
+        TOTAL,
+        "SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE",
+        f"{NAMES.format(k=10)} WITH (mechanism = limited_domain, k_bar = AUTO)",
+    ],
+)
+def test_nothing_is_said_where_no_group_needs_a_number_of_units(text: str) -> None:
+    session = session_over(10)
+    assert session.explain(text).warnings == ()
+    assert refusal(session, text) is None
+
+
+def test_nothing_is_said_of_rows_and_sums() -> None:
+    text = NAMES.format(k=100).replace("article FROM", "article, COUNT(*) AS n FROM")
+    session = session_over(10, bounds={"rows": 2})
+    assert session.explain(text).warnings == ()
+    assert refusal(session, f"{text} WITH (epsilon = 0.01)") is None
+
+
+def test_known_names_need_no_consent() -> None:
+    session = session_over(budget=dpsql.Budget(100, "0.1"), limits=dpsql.Limits(max_epsilon=5, consent=True))
+    by_country = "SELECT country FROM reads {} GROUP BY country TOP {} PRIVATE"
+    assert len(session.sql(f"{by_country.format('', 3)} WITH (epsilon = 5)")) == 3
+    later = f"{by_country.format('WHERE adult', 3)} WITH (epsilon = 0.001)"
+    plan = session.explain(later)
+    assert plan.spec.rows.known
+    assert plan.warnings == ()
+    assert refusal(session, later, consent=False) is None
+
+
+def test_each_partition_is_held_to_the_population() -> None:
+    text = "SELECT country, article FROM reads GROUP BY ALL TOP 20 PRIVATE PER country WITH (partitions = ['c1', 'c2'])"
+    assert refusal(session_over(), text) is not None
+    assert refusal(session_over(10**6), text) is None
+
+
+def test_plans_and_descriptions_never_ask() -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    assert session.explain(text).worst_items == 100
+    assert session.forecast(text).needs_consent
+    assert str(session.forecast(text)).endswith("It is run only with consent, such as WITH (consent = true).")
+    facts = dict(session.sql(f"EXPLAIN {text}").fetchall())
+    assert facts["consent"] == "It is run only with consent, such as WITH (consent = true)."
+    assert session.describe(text).names == ["article"]
+    assert session.prepare(text).schema.names == ["article"]
+    assert session.peek(text) is None
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.replay(text)
+    assert caught.value.code == "not-stored"
+    assert session.history.num_rows == 0
+
+
+def test_a_plan_says_nothing_of_consent_that_is_given_or_not_needed() -> None:
+    for session, text in (
+        (session_over(), f"{NAMES.format(k=100)} WITH (consent = true)"),
+        (session_over(limits=dpsql.Limits(consent=True)), NAMES.format(k=100)),
+        (session_over(), NAMES.format(k=10)),
+    ):
+        assert not session.forecast(text).needs_consent
+        assert "consent" not in dict(session.sql(f"EXPLAIN {text}").fetchall())  # type: ignore[arg-type]
+
+
+# Ways to give consent
+
+
+def test_the_option_the_call_and_the_policy_give_consent() -> None:
+    text = NAMES.format(k=100)
+    assert refusal(session_over(), text) is not None
+    assert refusal(session_over(), text, consent=False) is not None
+    assert refusal(session_over(), text, consent=True) is None
+    assert refusal(session_over(), f"{text} WITH (consent = true)") is None
+    willing = dpsql.Limits(consent=True)
+    assert refusal(session_over(limits=willing), text) is None
+
+
+def test_the_nearer_word_decides() -> None:
+    text, willing = NAMES.format(k=100), dpsql.Limits(consent=True)
+    assert refusal(session_over(limits=willing), text, consent=False) is not None
+    assert refusal(session_over(limits=willing), f"{text} WITH (consent = false)", consent=True) is not None
+    assert refusal(session_over(), f"{text} WITH (consent = true)", consent=False) is None
+
+
+def test_consent_is_a_keyword_of_connect() -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", population=USERS)})
+    for consent, is_run in ((True, True), (False, False), (None, False)):
+        with dpsql.connect(shared(*ROWS), policy=policy, ledger=":memory:", consent=consent) as session:
+            assert (refusal(session, NAMES.format(k=100)) is None) is is_run
+    with pytest.raises(dpsql.PolicyError) as caught:
+        dpsql.connect(shared(*ROWS), policy=policy, ledger=":memory:", consent="yes")  # type: ignore[arg-type]
+    assert caught.value.place == "limits.consent"
+
+
+@pytest.mark.parametrize("word", ["'true'", "1", "yes", "maybe"])
+def test_other_words_are_refused_with_their_place(word: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over().sql(f"{NAMES.format(k=5)} WITH (consent = {word})")
+    assert caught.value.code == "option"
+    assert caught.value.reason == "consent is true or false."
+    assert "consent" in str(caught.value.place)
+
+
+def test_the_option_is_no_part_of_the_question() -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    plans = [session.explain(f"{text}{more}") for more in ("", " WITH (consent = true)", " WITH (consent = false)")]
+    assert len({(plan.key, plan.release_key, plan.similar_keys, plan.named_keys) for plan in plans}) == 1
+    answer = session.sql(f"{text} WITH (consent = true)")
+    for other in (text, f"{text} WITH (consent = false)"):
+        again = session.sql(other)
+        assert again.receipt.replayed
+        assert again.fetchall() == answer.fetchall()
+
+
+@pytest.mark.parametrize("text", [NAMES.format(k=100), COUNTS.format(k=50), f"{NAMES.format(k=50)} {BY_NAME}"])
+def test_with_consent_plan_and_charge_are_those_without_a_population(text: str) -> None:
+    for seed in range(5):
+        plain, asked = seeded(session_over(None), seed), seeded(session_over(900), seed)
+        first, second = plain.explain(text), asked.explain(text)
+        assert (first.key, first.release_key, first.mechanism_plan) == (
+            second.key,
+            second.release_key,
+            second.mechanism_plan,
+        )
+        assert first.worst_case == second.worst_case
+        usual, answer = plain.sql(text), asked.sql(text, consent=True)
+        assert answer.fetchall() == usual.fetchall()
+        assert (answer.receipt.loss, answer.receipt.remaining) == (usual.receipt.loss, usual.receipt.remaining)
+
+
+# What is stored is free
+
+
+def test_a_stored_answer_never_asks() -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    answer = session.sql(text, consent=True)
+    again = [session.sql(text), session.sql(text), session.replay(text), session.peek(text)]  # the session's caches
+    again += [rebuilt(session).sql(text), rebuilt(session).replay(text)]  # the ledger's answer
+    again += [rebuilt(session).sql(text.replace("SELECT article", "SELECT article AS page"))]  # in other words
+    again += [rebuilt(session).sql(f"SELECT article FROM ({text}) AS x")]
+    for each in again:
+        assert each is not None
+        assert each.receipt.replayed
+        assert len(each) == len(answer)
+    assert session.history.num_rows == 1
+
+
+def test_an_answer_that_is_stored_while_it_is_asked_for_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    other, find = rebuilt(session), report.find_refusal
+
+    def answer_in_between(plan: Plan, *arguments: object, **options: object) -> dpsql.Refusal | None:
+        found: dpsql.Refusal | None = find(plan, *arguments, **options)  # type: ignore[arg-type]
+        if found is not None:
+            other.sql(text, consent=True)
+        return found
+
+    monkeypatch.setattr(report, "find_refusal", answer_in_between)
+    assert session.sql(text).receipt.replayed
+    assert session.history.num_rows == 1
+
+
+def test_new_noise_asks_again() -> None:
+    session, text = session_over(), NAMES.format(k=40)
+    assert refusal(session, text, consent=True) is None
+    assert refusal(session, f"{text} WITH (fresh = true)") is not None
+
+
+def test_a_statement_of_several_queries_is_refused_before_any_is_charged() -> None:
+    listed = f"SELECT article FROM ({NAMES.format(k=50)}) AS x"
+    text = f"SELECT ({TOTAL}) AS users, COUNT(*) AS found FROM ({listed}) AS y"
+    assert refusal(session_over(), text) is not None
+    assert refusal(session_over(), text, consent=True) is None
+
+
+# Hints
+
+
+def followed(text: str, hint: str) -> tuple[list[str], str]:
+    """Return the statements that a hint says are run, and the one with consent, "" without one."""
+    clause = re.search(r"(TOP|LIMIT) \d+( PRIVATE( PER \w+)?( WITH \(.*?\))?)?$", text)
+    assert clause is not None
+
+    def put(new: str) -> str:
+        if new.startswith("SELECT"):
+            return new
+        return text[: clause.start()] + new.removesuffix(" in place of LIMIT")
+
+    consented = re.search(r"end the private query with (.*?)(, or SET dpsql\.consent = on)?\.(?= |$)", hint)
+    listed = re.search(r"(?:These are run (?:without consent|now): (.*?)\.(?= If|$)|^(.*) would fit\.$)", hint)
+    others = [] if listed is None else (listed[1] or listed[2]).split(" or ")
+    return [put(each) for each in others], "" if consented is None else put(consented[1])
+
+
+@pytest.mark.parametrize("population", [150, USERS, 900, 3000])
+@pytest.mark.parametrize("used", [Fraction(0), Fraction(2, 5), Fraction(9, 10)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        NAMES.format(k=100),
+        COUNTS.format(k=50),
+        f"{NAMES.format(k=30)} {BY_NAME}",
+        f"{NAMES.format(k=60)} WITH (mechanism = 'weighted_gaussian', gate = false, delta = 1e-9)",
+        f"{COUNTS.format(k=30)} WITH (max_groups_contributed = 5, epsilon = 0.05)",
+        "SELECT country, article FROM reads GROUP BY ALL TOP 20 PRIVATE PER country WITH (partitions = ['c1', 'c2'])",
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 40",
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 40 PRIVATE",
+    ],
+)
+def test_what_a_refusal_proposes_is_run(text: str, used: Fraction, population: int) -> None:
+    def ask(statement: str) -> dpsql.Error | None:
+        session = session_over(population, implicit=True)
+        if used:
+            spend(session, used)
+        return refusal(session, statement)
+
+    found = ask(text)
+    if found is None:
+        return
+    others, consented = followed(text, found.hint)
+    assert others or used > Fraction(1, 2), found.hint
+    for each in others:
+        assert ask(each) is None, (found.hint, each)
+    if consented:
+        assert ask(consented) is None
+
+
+def test_a_query_that_cannot_be_paid_is_not_offered_with_consent() -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    spend(session, Fraction(1, 2))
+    found = refusal(session, text)
+    assert found is not None
+    assert "consent = true" not in found.hint
+    with pytest.raises(dpsql.BudgetExceeded):
+        session.sql(text, consent=True)
+
+
+def test_the_longest_list_is_proposed() -> None:
+    text = NAMES.format(k=100)
+    found = refusal(session_over(), text)
+    assert found is not None
+    proposed = re.search(r"without consent: TOP (\d+) PRIVATE or", found.hint)
+    assert proposed is not None
+    k = int(proposed[1])
+    assert refusal(session_over(), NAMES.format(k=k)) is None
+    assert refusal(session_over(), NAMES.format(k=k + 1)) is not None
+
+
+def test_a_larger_epsilon_is_proposed_where_it_is_enough_and_no_larger() -> None:
+    text = f"{NAMES.format(k=40)} WITH (epsilon = 0.03)"
+    found = refusal(session_over(1000), text)
+    assert found is not None
+    proposed = re.search(r"or TOP 40 PRIVATE WITH \(epsilon = (0\.\d+)\)", found.hint)
+    assert proposed is not None
+    enough = Fraction(proposed[1])
+    assert need(text.replace("0.03", proposed[1])) <= Fraction(1000, 5)
+    less = enough - Fraction(1, 10_000)
+    assert need(text.replace("0.03", f"{float(less):.4f}")) > Fraction(1000, 5)
+
+
+@pytest.mark.parametrize(
+    ("population", "proposed"), [(400, []), (900, ["max_groups"]), (1500, ["max_groups", "epsilon"])]
+)
+def test_what_a_short_answer_proposes_is_run(population: int, proposed: list[str]) -> None:
+    text = NAMES.format(k=10)
+    found = re.findall(r"with (\w+ = [0-9.]+) about", session_over(population).sql(text).explanation)
+    assert [each.partition("_contributed")[0].partition(" ")[0] for each in found] == proposed
+    for each in found:
+        assert refusal(session_over(population), f"{text} WITH ({each})") is None
+
+
+@pytest.mark.parametrize(("population", "is_proposed"), [(None, True), (400, False), (3000, True)])
+def test_a_longer_list_is_proposed_only_if_it_is_run(population: int | None, is_proposed: bool) -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article"
+    session = session_over(population, implicit=True)
+    note = dict(session.sql(f"EXPLAIN {text}").fetchall())["note"]
+    longer = re.search(r"(TOP \d+ PRIVATE) at the end of the query for more", note)
+    assert (longer is not None) is is_proposed
+    if longer is not None:
+        assert refusal(session, f"{text} {longer[1]}") is None
+
+
+def test_the_terms_of_a_whole_query_take_consent_in_their_options() -> None:
+    text = (
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.9, delta = 1e-7{}) article, "
+        "COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 20"
+    )
+    found = refusal(session_over(), text.format(""))
+    assert found is not None
+    assert found.hint.startswith("To run it all the same, add consent = true to OPTIONS. ")
+    assert refusal(session_over(), text.format(", consent = true")) is None
+    (total,) = followed(text.format(""), found.hint)[0]
+    assert refusal(session_over(), total) is None
+
+
+# k is at most the number of values that the keys can have
+
+
+MONTHS = "SELECT EXTRACT(month FROM ts) AS month FROM reads GROUP BY month"
+FEW = [
+    ("SELECT adult FROM reads GROUP BY adult", 3, "the key has 3 values"),  # with NULL
+    ("SELECT adult FROM reads WHERE adult IS NOT NULL GROUP BY adult", 2, "the key has 2 values"),
+    ("SELECT CASE WHEN adult THEN 'yes' ELSE 'no' END AS a FROM reads GROUP BY a", 2, "the key has 2 values"),
+    ("SELECT CASE WHEN adult THEN 'yes' WHEN user_id > 9 THEN 'no' END AS a FROM reads GROUP BY a", 3, ""),
+    (MONTHS, 13, ""),
+    (MONTHS.replace("month FROM ts", "month FROM ts").replace("GROUP", "WHERE ts < DATE '2027-01-01' GROUP"), 13, ""),
+    (MONTHS.replace("EXTRACT(month", "EXTRACT(quarter"), 5, "the key has 5 values"),
+    (MONTHS.replace("EXTRACT(month", "EXTRACT(dow"), 8, ""),
+    ("SELECT adult, EXTRACT(quarter FROM ts) AS q FROM reads GROUP BY ALL", 15, "the keys have 15 values"),
+    ("SELECT m FROM (SELECT user_id, adult AS m FROM reads) AS x GROUP BY m", 3, ""),
+    ("SELECT 1 AS one FROM reads GROUP BY one", 1, "the key has 1 value"),
+]
+
+
+@pytest.mark.parametrize(("text", "values", "words"), FEW)
+def test_k_is_at_most_the_number_of_values(text: str, values: int, words: str) -> None:
+    session = session_over(None)
+    lowered, plain = session.explain(f"{text} TOP 20 PRIVATE"), session.explain(f"{text} TOP {values} PRIVATE")
+    assert lowered.k == lowered.worst_items == values
+    assert (lowered.mechanism_plan, lowered.worst_case) == (plain.mechanism_plan, plain.worst_case)
+    assert lowered.release_key == plain.release_key
+    told = f"k = {values}: {words}"
+    facts = dict(lowered.facts())
+    assert facts["k"].startswith(f"{values}: the key")
+    assert dict(plain.facts())["k"] == str(values)
+    answer = session.sql(f"{text} TOP 20 PRIVATE")
+    assert answer.receipt.k == values
+    assert answer.receipt.list_note.startswith(told)
+    assert answer.receipt.items_charged <= values
+
+
+def test_k_of_partitions_is_that_of_the_other_keys() -> None:
+    text = "SELECT country, adult FROM reads GROUP BY ALL TOP 5 PRIVATE PER country WITH (partitions = ['c1', 'c2'])"
+    plan = session_over(None).explain(text)
+    assert (plan.k, plan.worst_items) == (3, 3)
+    text = "SELECT country, adult FROM reads GROUP BY ALL TOP 5 PRIVATE PER adult WITH (partitions = ['true'])"
+    assert session_over(None).explain(text).k == 5
+
+
+def test_k_of_a_listed_domain_is_its_length() -> None:
+    plan = session_over(None).explain(f"{NAMES.format(k=10)} WITH (domain = ['a1', 'a4', 'a4', 'a9'])")
+    assert (plan.k, plan.worst_items) == (3, 3)
+    assert dict(plan.facts())["k"] == "3: the key has 3 values"
+
+
+def test_a_k_that_is_not_above_the_number_of_values_stays() -> None:
+    text = "SELECT adult FROM reads GROUP BY adult TOP {} PRIVATE"
+    session = session_over(None)
+    assert [session.explain(text.format(k)).k for k in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert session.explain(NAMES.format(k=100)).k == 100
+    with pytest.raises(dpsql.Refusal, match="k may be at most"):
+        session.explain(text.format(5000))
+
+
+@pytest.mark.parametrize("text", [text for text, *_ in FEW])
+def test_the_key_of_a_question_is_that_of_its_own_k(text: str) -> None:
+    session = session_over(None)
+    (query,) = [plan.request.query for plan in session.explain_all(f"{text} TOP 20 PRIVATE")]
+    written = replace(query, clause=replace(query.clause, k=20))
+    then, now = (
+        build_plan(each, session.terms, salts=session._plans.salts)
+        for each in (replace(written, key_values=None), written)
+    )
+    assert (then.k, now.k) == (20, len_of(now))
+    assert (then.key, then.named_keys) == (now.key, now.named_keys)
+
+
+class Everything:
+    """All keys, as if each had a stored answer."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("mechanism", ["", " WITH (mechanism = limited_domain)"])
+def test_answers_that_0_10_stored_are_looked_up_with_the_k_of_the_text(mechanism: str) -> None:
+    session = session_over(None)
+    (inner,) = session._free_answers.bind_view(
+        session._analyze(f"SELECT adult FROM reads GROUP BY adult TOP 20 PRIVATE{mechanism}", ())
+    ).inners
+    query = session._plans.complete(inner)
+    assert query.key_values == 3
+    found = dict(list_earlier_plans(query, session._plans.build, stored=Everything()))
+    named = replace(query.clause, options={"mechanism": Option("limited_domain", query.clause.place, word=True)})
+    then = session._plans.build(replace(query, clause=named, key_values=None))
+    assert then.k == 20
+    assert compute_release_key(then, as_in_0_10=True) in found
+    assert {plan.k for plan in found.values()} == {20}
+
+
+def len_of(plan: Plan) -> int:
+    assert plan.query.key_values is not None
+    return plan.query.key_values
+
+
+def test_an_answer_that_was_stored_with_the_larger_k_stays_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, text = session_over(None), "SELECT adult FROM reads GROUP BY adult TOP 20 PRIVATE WITH (epsilon = 0.09)"
+
+    def keep(query: PrivateQuery, _: object) -> PrivateQuery:
+        return query
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsql.sql.analysis.private_select._count_key_values", keep)
+        before = session.sql(text)
+    assert before.receipt.k == 20
+    again = rebuilt(session).sql(text)
+    assert again.receipt.replayed
+    assert again.fetchall() == before.fetchall()
+    assert again.receipt.k == 20
+    assert "k = " not in again.receipt.list_note
+
+
+def test_units_are_in_no_more_groups_than_the_key_has_values() -> None:
+    few, many = need("SELECT adult FROM reads GROUP BY adult TOP 3 PRIVATE"), need(NAMES.format(k=3))
+    assert few < many
+    text = "SELECT adult FROM reads GROUP BY adult TOP 3 PRIVATE WITH (mechanism = weighted_gaussian)"
+    found = session_over(None).explain(text).need
+    assert found is not None
+    assert found.least is not None
+    assert found.units == pytest.approx(found.least * math.sqrt(3))
