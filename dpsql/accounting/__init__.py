@@ -38,8 +38,18 @@ from dpsql.accounting.guarantees import (
     rho_of_total,
 )
 from dpsql.accounting.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
+from dpsql.accounting.shares import (
+    NO_RISE,
+    Rise,
+    compute_used_share,
+    measure_rise,
+    round_down,
+    round_up,
+    to_percent,
+)
 
 __all__ = [
+    "NO_RISE",
     "ZCDP",
     "ApproximateDP",
     "BoundedRange",
@@ -55,6 +65,7 @@ __all__ = [
     "PureFilter",
     "PureLoss",
     "RenyiCurve",
+    "Rise",
     "Steps",
     "TheoremTwoFilter",
     "adaptive_delta",
@@ -64,6 +75,7 @@ __all__ = [
     "add_losses",
     "add_worst_case",
     "check_settlement",
+    "compute_used_share",
     "delta_of_each",
     "delta_of_zcdp",
     "describe_periods",
@@ -74,6 +86,10 @@ __all__ = [
     "item_epsilon",
     "item_price",
     "items_bought",
+    "measure_rise",
     "rho_of_total",
+    "round_down",
+    "round_up",
+    "to_percent",
     "total_after",
 ]

@@ -23,7 +23,7 @@ from dpsql.cli.show import write_answer, write_pairs, write_plans
 from dpsql.completion import WORDS, find_completions, is_complete, items
 from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -165,7 +165,7 @@ def converse(shell: Shell, read: StatementReader) -> None:
     while not shell.is_over:
         status = ""
         with suppress(Error):  # the ledger cannot be read now
-            status = f"{format_share(session.budget.left, down=True)} of the budget is left"
+            status = f"{format_percent(session.budget.percent_left)} of the budget is left"
         try:
             text = read(status)
         except KeyboardInterrupt:

@@ -1,11 +1,19 @@
 """What is said of a plan, a budget and a policy: EXPLAIN, notes, forecasts, balances, and `dpsql check`."""
 
-from dpsql.report.balance import Balance, CurrencyBalance, compute_balance, read_balance, read_balances
+from dpsql.report.balance import (
+    Balance,
+    CurrencyBalance,
+    compute_balance,
+    find_larger_part,
+    read_balance,
+    read_balances,
+)
 from dpsql.report.forecast import (
     Forecast,
     check_together,
     count_more,
     explain_shortfall,
+    find_rise,
     forecast,
     free_plan_table,
     plan_table,
@@ -26,6 +34,8 @@ __all__ = [
     "describe_need",
     "explain_short_answer",
     "explain_shortfall",
+    "find_larger_part",
+    "find_rise",
     "find_waste",
     "forecast",
     "free_plan_table",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import BudgetVector, Loss
+from dpsql.accounting import NO_RISE, BudgetVector, Loss, Rise
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
@@ -26,7 +26,7 @@ from dpsql.plan.mechanisms.choice import Candidate
 from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent, format_share
 from dpsql.report.balance import Balance
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
@@ -56,6 +56,7 @@ class Forecast(NotebookRepr):
     loss: Loss
     half_loss: Loss
     remaining: BudgetVector
+    rise: Rise | None = None
 
     @property
     def fits(self) -> bool:
@@ -68,7 +69,8 @@ class Forecast(NotebookRepr):
         if self.at_half != self.at_worst:
             fits = f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back"
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
-        return [*([] if self.at_worst else [("warning", warning)]), ("such queries", fits)]
+        cost = [] if self.rise is None else [("cost", describe_at_most(self.rise))]
+        return [*([] if self.at_worst else [("warning", warning)]), *cost, ("such queries", fits)]
 
     def __str__(self) -> str:
         """Return the answer in words."""
@@ -78,8 +80,9 @@ class Forecast(NotebookRepr):
             verdict = f"{'fits' if is_one else 'fit'}, with any answers"
         if not self.fits and self.times <= self.at_half:
             verdict += f", but {'does' if is_one else 'do'} if half of the items come back"
+        cost = "" if self.rise is None else f"Each costs {describe_at_most(self.rise)}. "
         return (
-            f"{self.times} such {'query' if is_one else 'queries'} {verdict}. What is left admits "
+            f"{self.times} such {'query' if is_one else 'queries'} {verdict}. {cost}What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
         )
 
@@ -94,7 +97,19 @@ class Forecast(NotebookRepr):
         return facts_html(Facts("Forecast: nothing was read, nothing was charged", pairs, notes=[str(self)]))
 
 
-def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
+def describe_at_most(rise: Rise) -> str:
+    """Return by how much a query raises the used share of a budget at its worst."""
+    return f"at most {format_percent(rise.percent)} more of the budget"
+
+
+def find_rise(plan: Plan, balance: Balance) -> Rise:
+    """Return by how much a plan raises the used share of a budget at its worst; not at all if it is stored."""
+    if plan.stored and not plan.fresh:
+        return NO_RISE
+    return balance.of(plan.charged_values).measure(plan.price(plan.worst_case))
+
+
+def forecast(plan: Plan, remaining: BudgetVector, *, times: int, rise: Rise | None = None) -> Forecast:
     """Return how often queries of the price of `plan` are admitted by what remains.
 
     Raises `UsageError` unless `times` is a whole number of at least 1.
@@ -109,6 +124,7 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
+        rise=rise,
     )
 
 
@@ -138,8 +154,8 @@ def explain_shortfall(
     whose, limit = "the budget", terms.budget
     if short.account is not None and terms.account is not None:
         whose, limit = f"the limit of account {short.account}", terms.account.budget
-    left = format_share(remaining.least_share_of(limit), down=True)
-    reason = f"This query may use {format_share(worst.share_of(limit))} of {whose}, and {left} is left."
+    more, left = _describe_short(worst, remaining, limit=limit), remaining.least_share_of(limit)
+    reason = f"This query may use {more} of {whose}, and {format_share(left, down=True)} is left."
     hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
     if not (plan.query.clause.implied and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
@@ -147,6 +163,18 @@ def explain_shortfall(
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
+
+
+def _describe_short(worst: BudgetVector, remaining: BudgetVector, *, limit: BudgetVector) -> str:
+    """Return how much more a cost would use than is used or reserved, where it is more than what remains."""
+    currencies = zip(
+        (remaining.refundable, remaining.permanent),
+        (worst.refundable, worst.permanent),
+        (limit.refundable, limit.permanent),
+        strict=True,
+    )
+    after = min(((rest - cost) / granted for rest, cost, granted in currencies if granted), default=Fraction(0))
+    return f"{format_share(remaining.least_share_of(limit) - after)} more"
 
 
 def price_together(plans: Sequence[Plan]) -> BudgetVector | None:
@@ -162,8 +190,7 @@ def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
     worst = price_together(plans)
     if worst is None:
         return "answered before; asking again costs nothing"
-    left = format_share(balance.remaining.least_share_of(balance.limit), down=True)
-    return f"at most {format_share(worst.share_of(balance.limit))} of the budget; {left} is left"
+    return f"{describe_at_most(balance.measure(worst))}; {format_percent(balance.percent_left)} is left"
 
 
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
@@ -179,8 +206,8 @@ def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> 
             continue
         whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
         reason = (
-            f"The {len(counting)} private queries of this statement may use {format_share(worst.share_of(own.limit))} "
-            f"of {whose}, and {format_share(left.least_share_of(own.limit), down=True)} is left."
+            f"The {len(counting)} private queries of this statement may use "
+            f"{_describe_short(worst, left, limit=own.limit)} of {whose}, and {format_percent(own.percent_left)} is left."
         )
         hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
         raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=counting[0].query.clause.place)
@@ -263,7 +290,8 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select:
         facts += plan.facts()
         if balance.by is not None and not plan.charged_values:
             facts.append(("charged to", plan.describe_charged(balance.by)))
-        facts += forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
+        own = balance.of(plan.charged_values)
+        facts += forecast(plan, own.remaining, times=1, rise=find_rise(plan, balance)).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if has_outer_select:
