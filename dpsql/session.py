@@ -432,7 +432,7 @@ class Session:
         """
         plan = self.explain(text, parameters, implicit=implicit)
         balance = self._dependencies.read_balance(plan.charged_values)
-        return report.forecast(plan, balance.remaining, times=times, rise=report.find_rise(plan, balance))
+        return report.forecast(plan, balance.remaining, times=times, cost=report.describe_cost(plan, balance))
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.

@@ -193,10 +193,7 @@ def _draw_bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
 
 
 def _format_queries(latest: Sequence[Entry], count: int, *, rises: Mapping[int, Rise] | None) -> Iterator[str]:
-    """Yield two lines for each query: its outcome and charge, or its rise of the used share if these are given; its text.
-
-    An open query holds what it was admitted with, beside what it has used.
-    """
+    """Yield two lines for each query: its outcome and charge, as a rise of the used share if given; and its text."""
     if not latest:
         return
     width = max(len(_name(entry.account)) for entry in latest)

@@ -168,8 +168,8 @@ class Entry:
 
     It was made in period number `period`, and is charged to that period whenever it is settled. It is charged to units
     of the `values` alone, to all where there are none. Units keep their values in one `epoch`, from 0: a new one begins
-    when the data version is incremented, and when a policy says otherwise what value a unit has. `number` is that of the
-    event.
+    when the data version is incremented, and when a policy says otherwise what value a unit has. `number` is that of
+    the event.
     """
 
     opened_at: datetime

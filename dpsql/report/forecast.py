@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import NO_RISE, BudgetVector, Loss, Rise
+from dpsql.accounting import BudgetVector, Loss
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
@@ -27,7 +27,7 @@ from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_eps
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_percent, format_share
-from dpsql.report.balance import Balance
+from dpsql.report.balance import Balance, find_larger_part
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
@@ -56,7 +56,7 @@ class Forecast(NotebookRepr):
     loss: Loss
     half_loss: Loss
     remaining: BudgetVector
-    rise: Rise | None = None
+    cost: str = ""
 
     @property
     def fits(self) -> bool:
@@ -69,7 +69,7 @@ class Forecast(NotebookRepr):
         if self.at_half != self.at_worst:
             fits = f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back"
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
-        cost = [] if self.rise is None else [("cost", describe_at_most(self.rise))]
+        cost = [("cost", self.cost)] if self.cost else []
         return [*([] if self.at_worst else [("warning", warning)]), *cost, ("such queries", fits)]
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Forecast(NotebookRepr):
             verdict = f"{'fits' if is_one else 'fit'}, with any answers"
         if not self.fits and self.times <= self.at_half:
             verdict += f", but {'does' if is_one else 'do'} if half of the items come back"
-        cost = "" if self.rise is None else f"Each costs {describe_at_most(self.rise)}. "
+        cost = f"One uses {self.cost}. " if self.cost else ""
         return (
             f"{self.times} such {'query' if is_one else 'queries'} {verdict}. {cost}What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
@@ -97,19 +97,22 @@ class Forecast(NotebookRepr):
         return facts_html(Facts("Forecast: nothing was read, nothing was charged", pairs, notes=[str(self)]))
 
 
-def describe_at_most(rise: Rise) -> str:
-    """Return by how much a query raises the used share of a budget at its worst."""
-    return f"at most {format_percent(rise.percent)} more of the budget"
-
-
-def find_rise(plan: Plan, balance: Balance) -> Rise:
-    """Return by how much a plan raises the used share of a budget at its worst; not at all if it is stored."""
+def describe_cost(plan: Plan, balance: Balance) -> str:
+    """Return by how much a plan raises the used share of a budget at its worst; "" if it is stored."""
     if plan.stored and not plan.fresh:
-        return NO_RISE
-    return balance.of(plan.charged_values).measure(plan.price(plan.worst_case))
+        return ""
+    own = balance.of(plan.charged_values)
+    return describe_at_most(plan.price(plan.worst_case), own)
 
 
-def forecast(plan: Plan, remaining: BudgetVector, *, times: int, rise: Rise | None = None) -> Forecast:
+def describe_at_most(worst: BudgetVector, balance: Balance) -> str:
+    """Return by how much a cost raises the used share of a budget; where it does not, what has used more."""
+    rise = balance.measure(worst)
+    larger = "" if rise.share else find_larger_part(balance)
+    return f"at most {format_percent(rise.percent)} more of the budget{larger and f': {larger} used more'}"
+
+
+def forecast(plan: Plan, remaining: BudgetVector, *, times: int, cost: str = "") -> Forecast:
     """Return how often queries of the price of `plan` are admitted by what remains.
 
     Raises `UsageError` unless `times` is a whole number of at least 1.
@@ -124,7 +127,7 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int, rise: Rise | No
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
-        rise=rise,
+        cost=cost,
     )
 
 
@@ -156,6 +159,8 @@ def explain_shortfall(
         whose, limit = f"the limit of account {short.account}", terms.account.budget
     more, left = _describe_short(worst, remaining, limit=limit), remaining.least_share_of(limit)
     reason = f"This query may use {more} of {whose}, and {format_share(left, down=True)} is left."
+    if not left and short.account is not None:
+        reason = f"The share of account {short.account} is used. {reason} Stored answers stay free."
     hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
     if not (plan.query.clause.implied and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
@@ -190,7 +195,7 @@ def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
     worst = price_together(plans)
     if worst is None:
         return "answered before; asking again costs nothing"
-    return f"{describe_at_most(balance.measure(worst))}; {format_percent(balance.percent_left)} is left"
+    return f"{describe_at_most(worst, balance)}; {format_percent(balance.percent_left)} is left"
 
 
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
@@ -205,9 +210,10 @@ def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> 
         if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
             continue
         whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
+        more = _describe_short(worst, left, limit=own.limit)
         reason = (
-            f"The {len(counting)} private queries of this statement may use "
-            f"{_describe_short(worst, left, limit=own.limit)} of {whose}, and {format_percent(own.percent_left)} is left."
+            f"The {len(counting)} private queries of this statement may use {more} of {whose}, and "
+            f"{format_percent(own.percent_left)} is left."
         )
         hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
         raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=counting[0].query.clause.place)
@@ -291,7 +297,7 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select:
         if balance.by is not None and not plan.charged_values:
             facts.append(("charged to", plan.describe_charged(balance.by)))
         own = balance.of(plan.charged_values)
-        facts += forecast(plan, own.remaining, times=1, rise=find_rise(plan, balance)).facts()
+        facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance)).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if has_outer_select:

@@ -18,7 +18,6 @@ from dpsql.report.forecast import (
     describe_at_most,
     describe_plans,
     describe_together,
-    find_rise,
     forecast,
     price_together,
 )
@@ -73,7 +72,7 @@ def preview_cost(session: Session, text: str) -> Preview:
         return Preview("stored", reading + words, facts=facts)
     balance = balance.of(plan.charged_values)
     fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
-    most, rest = describe_at_most(find_rise(plan, balance)), format_percent(balance.percent_left)
+    most, rest = describe_at_most(worst, balance), format_percent(balance.percent_left)
     if not fits.at_worst:
         words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left."
         return Preview("short", reading + words, plan.warnings, facts=facts)
