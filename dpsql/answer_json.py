@@ -111,6 +111,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "wanted": receipt.wanted,
         "used": float(receipt.used),
         "percent_used": float(receipt.percent_used),
+        "outdone_by": receipt.outdone_by,
         "more": receipt.more,
         "read_as": receipt.read_as,
         "cut": receipt.cut,

@@ -88,14 +88,17 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     code, out, err = run(folder, "budget", "--policy", "policy.toml", "--details")
     assert (code, err) == (0, "")
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
-    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    # three queries with a delta of 1/20 of all that queries draw from, of alice and bob
+    assert balance[0] == (
+        "15 % of the budget is used, 85 % is left: about 9 more queries such as TOP 10 without counts"
+    )
     assert balance[1].startswith("guarantee: (1, 1e-06)-differential privacy")
     assert balance[2].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
     assert [line.split("  ")[0].strip() for line in accounts] == ["account", "(the total)", "alice", "bob", "carol"]
     spent = {line.split("  ")[0].strip(): (line.count("█"), line.count("·")) for line in accounts[1:]}
     assert spent["carol"] == (0, 48)
     assert all(solid + left == 48 and (solid > 0) == (name != "carol") for name, (solid, left) in spent.items())
-    assert "14%" in accounts[3]  # 3 items of 0.02 of bob's limit, rounded up
+    assert "13.34 %" in accounts[3]  # 3 items of 0.02 of bob's limit, rounded up
     assert queries[0] == "the latest 3 of 3 queries, times in UTC"
     asked_by, texts = queries[1::2], queries[2::2]
     assert [line.split()[2] for line in asked_by] == ["alice", "alice", "bob"]
@@ -112,11 +115,14 @@ def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
     assert (code, err) == (0, "")
     assert not re.search(r"\brho\b|\bdelta\b", out)
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
-    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    # three queries with a delta of 1/20 of all that queries draw from, of alice and bob
+    assert balance[0] == (
+        "15 % of the budget is used, 85 % is left: about 9 more queries such as TOP 10 without counts"
+    )
     assert accounts[0].split()[:2] == ["account", "used"]
     assert [line.split("  ")[0] for line in accounts[1:]] == ["(the total)", "alice", "bob", "carol"]
     assert all(line.count("█") + line.count("·") == 24 for line in accounts[1:])
-    assert accounts[1].endswith(" 15%")
+    assert accounts[1].endswith(" 15 %")
     assert [line.split("  ")[-1].strip() for line in queries[1::2]] == ["used 5 %"] * 3
     code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
     assert out.splitlines()[-2].endswith("  used 14 %")  # of bob's own limit

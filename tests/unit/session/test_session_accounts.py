@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import threading
@@ -104,12 +105,15 @@ def test_a_balance_holds_no_running_epsilon(folder: Path) -> None:
 
 def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
     with opened(folder, "bob") as bob, opened(folder) as nobody:
-        with pytest.raises(dpsql.BudgetExceeded, match="may use 140 % of the limit of account bob, and 100 % is left"):
+        limit, worst = bob.budget.limit.refundable, 12 * 2 * ITEM
+        percent = f"{math.ceil(10_000 * worst / limit) / 100:g}"
+        words = f"may use {percent} % more of the limit of account bob, and 100 % is left"
+        with pytest.raises(dpsql.BudgetExceeded, match=words):
             bob.sql(SQL.replace("TOP 4", "TOP 12"))
-        with pytest.raises(dpsql.BudgetExceeded, match="may use 120 % of the limit of account bob, and 100 % is left"):
+        with pytest.raises(dpsql.BudgetExceeded, match="may use 120 % more of the limit of account bob, and 100 % is left"):
             bob.sql(SQL.replace("0.02)", "0.02, delta = 6e-8)"))
         nobody.sql("SELECT article FROM reads GROUP BY article TOP 450 PRIVATE WITH (epsilon = 0.02)")
-        with pytest.raises(dpsql.BudgetExceeded, match=r"may use \d+ % of the budget, and [\d.]+ % is left") as caught:
+        with pytest.raises(dpsql.BudgetExceeded, match=r"may use [\d.]+ % more of the budget, and [\d.]+ % is left") as caught:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
@@ -118,7 +122,7 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
 def test_where_both_are_short_the_hint_mends_both(folder: Path) -> None:
     with (
         opened(folder, "bob") as bob,
-        pytest.raises(dpsql.BudgetExceeded, match="may use 140 %") as caught,
+        pytest.raises(dpsql.BudgetExceeded, match=r"may use 13\d.* % more") as caught,
     ):
         bob.sql(SQL.replace("TOP 4", "TOP 12").replace("0.02)", "0.02, delta = 6e-8)"))
     assert caught.value.hint.count("delta = 5e-8") == 2
@@ -192,7 +196,7 @@ def test_a_limit_that_was_lowered_keeps_what_was_spent_and_what_was_answered(fol
         assert balance.rho.spent == 8 * ITEM > balance.rho.granted
         assert (balance.rho.remaining, balance.items) == (0, 0)
         assert alice.sql(SQL).fetchall() == first.fetchall()
-        with pytest.raises(dpsql.BudgetExceeded, match="of the limit of account alice, and 0 % is left"):
+        with pytest.raises(dpsql.BudgetExceeded, match=r"The share of account alice is used\. .* and 0 % is left\. Stored answers stay free\."):
             alice.sql(ANEW)
 
 
@@ -352,6 +356,7 @@ def test_a_history_is_ones_own_newest_last(folder: Path) -> None:
         "rho_charged",
         "delta_charged",
         "state",
+        "percent_used",
     ]
     rows = table.to_pylist()
     assert [row["query"] for row in rows] == [SQL, ANEW]
@@ -359,6 +364,7 @@ def test_a_history_is_ones_own_newest_last(folder: Path) -> None:
     assert [row["rho_charged"] for row in rows] == [float(receipt.loss.rho) for receipt in receipts]
     assert [row["delta_charged"] for row in rows] == [float(receipt.delta) for receipt in receipts]
     assert [row["state"] for row in rows] == ["answered", "answered"]
+    assert [row["percent_used"] for row in rows] == [float(receipt.percent_used) for receipt in receipts]
     with opened(folder, "alice") as later:
         assert later.history.equals(table)
     with pytest.raises(dpsql.UsageError):
