@@ -245,7 +245,7 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
         )
         hint = f"Lower the {what} of one of them, so that both fit into the total."
         severity = "warning" if is_said or one == other else "error"
-        yield Finding("shares-overlap", f"analysts.{one}", reason, hint, severity)
+        yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
 
 
 def _name_analyst(name: str) -> str:

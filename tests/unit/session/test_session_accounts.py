@@ -110,10 +110,14 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
         words = f"may use {percent} % more of the limit of account bob, and 100 % is left"
         with pytest.raises(dpsql.BudgetExceeded, match=words):
             bob.sql(SQL.replace("TOP 4", "TOP 12"))
-        with pytest.raises(dpsql.BudgetExceeded, match="may use 120 % more of the limit of account bob, and 100 % is left"):
+        with pytest.raises(
+            dpsql.BudgetExceeded, match="may use 120 % more of the limit of account bob, and 100 % is left"
+        ):
             bob.sql(SQL.replace("0.02)", "0.02, delta = 6e-8)"))
         nobody.sql("SELECT article FROM reads GROUP BY article TOP 450 PRIVATE WITH (epsilon = 0.02)")
-        with pytest.raises(dpsql.BudgetExceeded, match=r"may use [\d.]+ % more of the budget, and [\d.]+ % is left") as caught:
+        with pytest.raises(
+            dpsql.BudgetExceeded, match=r"may use [\d.]+ % more of the budget, and [\d.]+ % is left"
+        ) as caught:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
@@ -196,7 +200,10 @@ def test_a_limit_that_was_lowered_keeps_what_was_spent_and_what_was_answered(fol
         assert balance.rho.spent == 8 * ITEM > balance.rho.granted
         assert (balance.rho.remaining, balance.items) == (0, 0)
         assert alice.sql(SQL).fetchall() == first.fetchall()
-        with pytest.raises(dpsql.BudgetExceeded, match=r"The share of account alice is used\. .* and 0 % is left\. Stored answers stay free\."):
+        with pytest.raises(
+            dpsql.BudgetExceeded,
+            match=r"The share of account alice is used\. .* and 0 % is left\. Stored answers stay free\.",
+        ):
             alice.sql(ANEW)
 
 

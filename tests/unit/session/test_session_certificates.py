@@ -273,7 +273,11 @@ def test_all_that_is_told_speaks_the_currency(session: Session, certificate: str
     ]
     for text in told:
         assert ("rho" in text) <= (certificate == "zcdp")
-    assert session.sql("SHOW BUDGET").arrow().column("measure").to_pylist()[:3] == ["percent of the budget", first, second]
+    assert session.sql("SHOW BUDGET").arrow().column("measure").to_pylist()[:3] == [
+        "percent of the budget",
+        first,
+        second,
+    ]
     cited = "zero-concentrated differential privacy" in answer.statement()
     assert cited == (certificate == "zcdp")
     assert Certificate(certificate).words in answer.statement()

@@ -24,9 +24,10 @@ from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
 HINT = "Hint: Ask the curator. The details may hold private values, so they are not stored."
+CHARGED = "the query is charged in full: {used} of the budget."
 FIXED = {
-    "engine-failed": f"[engine-failed]: The engine could not answer; the query is charged in full: {{used}} of the budget. {HINT}",
-    "release-failed": f"[release-failed]: The answer could not be drawn; the query is charged in full: {{used}} of the budget. {HINT}",
+    "engine-failed": f"[engine-failed]: The engine could not answer; {CHARGED} {HINT}",
+    "release-failed": f"[release-failed]: The answer could not be drawn; {CHARGED} {HINT}",
 }
 
 
