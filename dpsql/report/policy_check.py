@@ -110,7 +110,7 @@ class AccountLimit:
     """Limit of an analyst within the total, and what it should buy; without an epsilon they may run no query.
 
     The name is None for analysts that the policy does not list. `share` is the part of the total's rho, or of its
-    epsilon under the certificate pure.
+    epsilon under the certificate pure, and `delta_share` the part of the delta that queries draw from.
     """
 
     name: str | None
@@ -119,6 +119,7 @@ class AccountLimit:
     share: float
     items: int
     queries: int
+    delta_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,14 +409,15 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
     """Yield who is listed, and behind them what holds for whom the policy does not list."""
     grant = policy.budget
     for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
-        epsilon = own.epsilon if own.enabled else None
+        epsilon, limit = own.epsilon if own.enabled else None, compute_limit(own, grant)
         yield AccountLimit(
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),
             delta=float(compute_delta(own, grant)),
-            share=float(compute_limit(own, grant).refundable / terms.budget.refundable) if epsilon is not None else 0.0,
+            share=float(limit.refundable / terms.budget.refundable) if epsilon is not None else 0.0,
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
+            delta_share=float(limit.permanent / terms.budget.permanent) if epsilon is not None else 0.0,
         )
 
 

@@ -1,4 +1,4 @@
-"""Receipts add up: what thirty mixed questions say that they used is what the budget shows as used, to the last digit."""
+"""Receipts add up: what thirty questions say that they used is what the budget shows as used, to the last digit."""
 
 from __future__ import annotations
 

@@ -344,6 +344,34 @@ def test_a_session_that_is_open_cites_what_the_ledger_promises_now(folder: Path,
         assert "guarantee: (2, 1e-06)-differential privacy for every privacy unit per 30" in str(session.budget)
 
 
+def test_an_analyst_who_used_more_than_the_default_delta_keeps_stored_answers(folder: Path) -> None:
+    """Before 0.12 a limit without delta had all of the total's."""
+    with (folder / "policy.toml").open("a") as policy:
+        policy.write("[analysts.dora]\nepsilon = 0.5\ndelta = 1e-6\n")
+    large = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (delta = 4e-7)"
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE"
+    with opened(folder, "dora") as dora:
+        first = dora.sql(large)
+    text = (folder / "policy.toml").read_text()
+    (folder / "policy.toml").write_text(
+        text.replace("[analysts.dora]\nepsilon = 0.5\ndelta = 1e-6", "[analysts.dora]\nepsilon = 0.5")
+    )
+    with opened(folder, "dora") as dora:
+        balance = dora.budget
+        assert balance.delta.granted == Fraction("2.5e-7") < balance.delta.spent == Fraction("4e-7")
+        assert str(balance).startswith("100 % of the budget is used, 0 % is left: not enough for")
+        assert all(amount >= 0 for row in dora.sql("SHOW BUDGET").fetchall() for amount in row[1:])
+        assert dora.history["percent_used"].to_pylist() == [100.0]
+        assert dora.sql(large).fetchall() == first.fetchall()
+        assert dora.sql(large).receipt.replayed
+        with pytest.raises(dpsql.BudgetExceeded, match=r"The share of account dora is used\. ") as caught:
+            dora.sql(SQL)
+        assert "name them, such as domain" in caught.value.hint
+        receipt = dora.sql(total).receipt
+        assert (receipt.used, receipt.items_charged) == (0, 1)
+        assert "0 % more: names that nobody listed have used more of the budget" in str(receipt)
+
+
 # history
 
 
