@@ -110,6 +110,8 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "answered": receipt.answered,
         "wanted": receipt.wanted,
         "used": float(receipt.used),
+        "percent_used": float(receipt.percent_used),
+        "outdone_by": receipt.outdone_by,
         "more": receipt.more,
         "read_as": receipt.read_as,
         "cut": receipt.cut,
@@ -140,6 +142,7 @@ def encode_balance(balance: Balance) -> dict[str, object]:
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    sums |= {"percent_used": float(balance.percent_used), "percent_left": float(balance.percent_left)}
     if balance.by is not None:
         named = balance.values.items()
         sums |= {"by": balance.by, "values": {value: encode_balance(each)["measures"] for value, each in named}}
@@ -183,6 +186,7 @@ def encode_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, ob
                 f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
                 f"{second}_charged": float(entry.permanent),
                 "state": describe_outcome(entry),
+                "percent_used": float(spending.rises[entry.number].percent),
             }
         )
     return {**encode_balance(spending.balance), "accounts": accounts, "queries": queries}

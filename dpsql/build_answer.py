@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql import engines, report
 from dpsql import plan as planning
+from dpsql.accounting import NO_RISE, Rise
 from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
 from dpsql.receipt import Receipt, Total
 from dpsql.session_dependencies import SessionDependencies
@@ -25,11 +25,15 @@ View = planning.ResultView | planning.OuterSelectView
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AnswerPart:
-    """A plan, its answer as drawn or as stored, and whether that was stored before, so that it costs nothing."""
+    """A plan, its answer as drawn or as stored, and whether that was stored before, so that it costs nothing.
+
+    `rise` is by how much the answer raised the used share of the account.
+    """
 
     plan: planning.Plan
     answer: planning.Release | bytes
     is_replayed: bool
+    rise: Rise = NO_RISE
 
 
 def build_answer(
@@ -47,7 +51,7 @@ def build_answer(
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
         balance = own.read_balance(plan.charged_values)
         releases.append(released)
-        receipts.append(_build_receipt(plan, released, own=own, balance=balance, is_replayed=part.is_replayed))
+        receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
                 report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
@@ -82,14 +86,10 @@ def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
 
 
 def _build_receipt(
-    plan: planning.Plan,
-    released: planning.Release,
-    *,
-    own: SessionDependencies,
-    balance: report.Balance,
-    is_replayed: bool,
+    part: AnswerPart, released: planning.Release, *, own: SessionDependencies, balance: report.Balance
 ) -> Receipt:
-    """Return the receipt of one release; one that `is_replayed` is charged nothing."""
+    """Return the receipt of one release; one that is replayed is charged nothing."""
+    plan, is_replayed = part.plan, part.is_replayed
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
     return Receipt(
@@ -125,7 +125,8 @@ def _build_receipt(
         known_before=released.known_before,
         reread=plan.reread and not is_replayed,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
-        used=Fraction(0) if is_replayed else plan.price(released.loss).share_of(balance.limit),
+        rise=part.rise,
+        outdone_by="" if is_replayed or part.rise.share else report.find_larger_part(balance),
         more=None if is_replayed else report.count_more(plan, balance.remaining, loss=released.loss),
     )
 

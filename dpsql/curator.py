@@ -82,7 +82,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     """Return a report on a policy, checked against its files, its [source] and, if given, the database.
 
     Of private rows only the keys of links are read, to check that they are unique. No ledger is opened.
-    Raises `PolicyError` or `EngineError`.
+    Raises `PolicyError`, also for shares of analysts of which one alone can use up another's, or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
     from dpsql.policy.tables import find_path
@@ -100,7 +100,7 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         or all(known.tables[passed].source is not None for passed in find_path(known.tables, name))
     }
     if not near:
-        return check_engine(None, known, tables=())
+        return _refuse_errors(check_engine(None, known, tables=()))
     with closing(open_engine(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known.only(near), engine, place=_find_database(database, known)))
@@ -109,7 +109,15 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         reason = f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
         place = known.where(f"tables.{name}.materialized")
         findings.append(Finding("materialized-outdated", place, reason, "Run dpsql materialize."))
-    return replace(check, findings=tuple(findings))
+    return _refuse_errors(replace(check, findings=tuple(findings)))
+
+
+def _refuse_errors(check: Check) -> Check:
+    """Return a check; raise `PolicyError` for the first of its findings that is an error."""
+    for found in check.findings:
+        if found.severity == "error":
+            raise PolicyError(found.code, found.message, hint=found.hint, place=found.place)
+    return check
 
 
 def _find_database(database: str | Path | None, policy: Policy) -> str | Path | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpsql import plan as planning
@@ -140,8 +141,12 @@ class PlanFinder:
 
     def _find_before_0_11(self, query: PrivateQuery, plan: planning.Plan) -> PlannedQuery:
         """Return the answer that a version before 0.11 stored for a question, with its plan; else `plan` and None."""
-        for key, earlier in planning.list_earlier_plans(query, self.build, stored=self.names.earlier_keys()):
-            stored = self.own.ledger.stored(key, self.own.account)
-            if stored is not None:
-                return PlannedQuery(replace(earlier, key=key), stored)
+        terms = self.own.terms
+        before = [] if terms.earlier_delta is None else [replace(terms, delta=terms.earlier_delta)]
+        for each in (terms, *before):
+            build = partial(planning.build_plan, terms=each, salts=self.salts)
+            for key, earlier in planning.list_earlier_plans(query, build, stored=self.names.earlier_keys()):
+                stored = self.own.ledger.stored(key, self.own.account)
+                if stored is not None:
+                    return PlannedQuery(replace(earlier, key=key), stored)
         return PlannedQuery(plan, None)

@@ -5,12 +5,24 @@ Every surface shows these words; none has its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps, add_losses
+from dpsql.accounting import (
+    NO_RISE,
+    ZCDP,
+    BudgetVector,
+    Certificate,
+    Loss,
+    Rise,
+    Steps,
+    add_losses,
+    round_down,
+    round_up,
+    to_percent,
+)
 from dpsql.display import plural, unit_noun
 from dpsql.intervals import LEVEL, ValueNoise
 from dpsql.quantities import Delta, Epsilon
@@ -22,8 +34,11 @@ _APART = (
 )
 REREAD = "answered before under 0.11's reading; asked again"
 _NOTHING = ZCDP.nothing()
-_MOST_LISTED = 4  # private queries whose rows the line says for each
-_OF_A_QUERY = frozenset(["mechanism", "charged", "legs", "ended", "total"])  # details of each of several queries
+_MOST_LISTED = 4  # private queries whose rows the line says for each, and values
+_SEVERAL = 2
+_OF_A_QUERY = frozenset(
+    ["mechanism", "charged", "legs", "ended", "total", "used of each value"]
+)  # details of each of several queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +94,9 @@ class Receipt:
     "process" with nothing else, "in_process" with the analyst's code, or "remote" in another program. `confinement`
     names the measures that confine a separate process: "capabilities", "files", "network", "processes", "system
     calls".
-    `answered` of the `wanted` keys were returned. `used` is the share of the budget that the answer took, and about
-    `more` queries that cost as much still fit, or None where the receipt is of a stored answer.
+    `answered` of the `wanted` keys were returned. The answer raised the used share of the budget by `rise`, and
+    `outdone_by` says what has used more where it did not rise. About `more` queries that cost as much still fit, or
+    None where the receipt is of a stored answer.
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
@@ -120,7 +136,8 @@ class Receipt:
     confinement: tuple[str, ...] = ()
     answered: int = 0
     wanted: int = 0
-    used: Fraction = Fraction(0)
+    rise: Rise = NO_RISE
+    outdone_by: str = ""
     more: int | None = None
     read_as: str = ""
     bounded_by: int | None = None
@@ -135,6 +152,28 @@ class Receipt:
     parts: tuple[Receipt, ...] = ()
     total: Total | None = None
     reread: bool = False
+
+    @property
+    def used(self) -> Fraction:
+        """By how much the answer raised the used share of the budget: the larger of the shares of its two currencies.
+
+        It adds up exactly: `session.budget.used` is the sum over all answers and failures of the account, in the
+        present period. After a grant, or where a limit was changed, the budget's is a share of the new one.
+        """
+        return self.rise.share
+
+    @property
+    def percent_used(self) -> Decimal:
+        """The same as it is shown, in hundredths of a percent: it adds up to `session.budget.percent_used`."""
+        return self.rise.percent
+
+    def used_of(self, value: str) -> Rise:
+        """Return the rise of the budget of one value, where the values of a column have budgets.
+
+        Receipts add up to the used share of each value: over the queries that count its units, in the present period
+        and of the present data version. `used` is that of a query of the same values.
+        """
+        return self.rise.of(value)
 
     @classmethod
     def combine(cls, parts: Sequence[Receipt]) -> Receipt:
@@ -152,7 +191,8 @@ class Receipt:
             replayed=all(each.replayed for each in parts),
             answered=sum(each.answered for each in parts),
             wanted=sum(each.wanted for each in parts),
-            used=sum((each.used for each in parts), Fraction(0)),
+            rise=sum((each.rise for each in parts), NO_RISE),
+            outdone_by=next((each.outdone_by for each in parts if each.outdone_by), ""),
             more=None,
             chosen="",
             read_as=", ".join(dict.fromkeys(each.read_as for each in parts if each.read_as)),
@@ -209,8 +249,7 @@ class Receipt:
         if self.chosen == "k":
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
         parts += [f"read as {self.read_as}"] if self.read_as else []
-        used = f"used {format_share(self.used)} of the budget"
-        parts.append("stored answer, nothing was charged" if self.replayed else used)
+        parts.append(self._describe_used())
         parts += [REREAD] if self.reread else []
         if self.more is not None:
             parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
@@ -222,6 +261,18 @@ class Receipt:
         if not self.durable:
             parts.append("trial ledger, forgotten when the session ends")
         return "; ".join(parts)
+
+    def _describe_used(self) -> str:
+        """Return by how much the used share rose; of several values with budgets, the most if they are many."""
+        if self.replayed:
+            return "stored answer, nothing was charged"
+        of_values = {value: rise.percent for value, rise in self.rise.by_value.items() if value is not None}
+        if not of_values or None in self.rise.by_value:
+            return describe_rise(self.percent_used, self.outdone_by)
+        if len(of_values) > _MOST_LISTED:
+            return f"used at most {format_percent(max(of_values.values()))} of the budgets of {len(of_values)} values"
+        of_each = [f"{format_percent(percent)} of the budget of {value}" for value, percent in of_values.items()]
+        return f"used {' and '.join(of_each)}"
 
     def details(self) -> list[tuple[str, str]]:
         """Return what the line leaves out, as pairs of name and value: mechanism, loss, what remains, isolation."""
@@ -241,6 +292,7 @@ class Receipt:
         facts = [
             ("charged", "" if self.replayed else charge),
             ("charged to", "" if self.replayed else self.charged_to),
+            ("used of each value", self._describe_values()),
             ("legs", self.legs),
             ("ended", self._describe_ending()),
             ("known names", known if self.known else ""),
@@ -253,6 +305,14 @@ class Receipt:
         ]
         pairs += [(name, value) for name, value in facts if value]
         return [*pairs, *self._describe_data()]
+
+    def _describe_values(self) -> str:
+        """Return by how much the used share of each value rose; values that were not named before come last."""
+        if self.replayed or len(self.rise.by_value) < _SEVERAL:
+            return ""
+        named = [f"{value} {format_percent(rise.percent)}" for value, rise in self.rise.by_value.items() if value]
+        others = self.rise.by_value.get(None)
+        return ", ".join([*named, *([] if others is None else [f"others {format_percent(others.percent)}"])])
 
     def _describe_ending(self) -> str:
         """Return how the answer ended, and what was chosen for it."""
@@ -279,12 +339,23 @@ class Receipt:
         return [("data opened", f"{place}, read-only and locked" if self.sealed else place)]
 
 
+def describe_rise(percent: Decimal, outdone_by: str = "") -> str:
+    """Return by how much the used share of a budget rose; where it did not, what has used more of the budget."""
+    if percent:
+        return f"used {format_percent(percent)} of the budget"
+    return f"0 % more: {outdone_by} used more of the budget" if outdone_by else "used 0 % more of the budget"
+
+
+def describe_charge(percent: Decimal) -> str:
+    """Return by how much a failure raised the used share of a budget."""
+    return f"{format_percent(percent)}{'' if percent else ' more'} of the budget"
+
+
+def format_percent(percent: Decimal) -> str:
+    """Return hundredths of a percent without zeros at the end."""
+    return f"{percent.normalize() + 0:f} %"
+
+
 def format_share(share: Fraction, *, down: bool = False) -> str:
-    """Return a share in percent with two digits, rounded up, or `down`: what is used up, what is left down."""
-    percent = 100 * max(Fraction(0), share)
-    if not percent:
-        return "0 %"
-    if percent < Fraction(1, 100):
-        return "less than 0.01 %"
-    step = Fraction(10) ** (math.floor(math.log10(percent)) - 1)
-    return f"{float((math.floor if down else math.ceil)(percent / step) * step):g} %"
+    """Return a share in hundredths of a percent, rounded up, or `down`: what is used up, what is left down."""
+    return format_percent(to_percent((round_down if down else round_up)(max(Fraction(0), share))))

@@ -33,6 +33,7 @@ from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
+from dpsql.receipt import describe_charge
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
@@ -308,18 +309,18 @@ class Session:
             if answered and answer is None and not plan.fresh:
                 # an answer of this very statement may be that to the same question, in other words
                 answer = self._plans.find_stored(plan)
-            is_replayed = answer is not None
             if answer is None:
                 log.is_fresh = plan.fresh
-                answer, is_replayed = self._release_query(plan, stop)
-                log.answers += not is_replayed
-            answered.append(AnswerPart(plan, answer, is_replayed))
+                answered.append(self._release_query(plan, stop))
+                log.answers += not answered[-1].is_replayed
+            else:
+                answered.append(AnswerPart(plan, answer, is_replayed=True))
         log.is_complete = True
         return answered
 
-    def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[planning.Release | bytes, bool]:
-        """Make the release of a plan; return the answer to show, and whether it is replayed."""
-        own, plan = self._dependencies, planning.draw_places(plan, self._dependencies.noise)
+    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None) -> AnswerPart:
+        """Make the release of a plan; return it with the answer to show."""
+        own, plan = self._dependencies, planning.draw_places(asked, self._dependencies.noise)
         made = list[planning.Release]()
 
         def draw(exact: engines.Exact, execute: Execute) -> planning.PackedRelease:
@@ -341,8 +342,8 @@ class Session:
             raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed
         if made and plan.rule is None and not shared and not settled.repeats:
-            return made[0], False
-        return settled.answer, settled.repeats
+            return AnswerPart(asked, made[0], is_replayed=False, rise=settled.rise)
+        return AnswerPart(asked, settled.answer, settled.repeats, settled.rise)
 
     def _reserve_run_settle(
         self,
@@ -403,10 +404,12 @@ class Session:
                 failure.__context__ = failure.__cause__ = None
             else:
                 return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
-            reservation.settle(
+            settled = reservation.settle(
                 request.worst_case.refundable,
                 failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
             )
+            if isinstance(failure, errors.EngineError):
+                failures.restate(failure, f"{failure.reason[:-1]}: {describe_charge(settled.rise.percent)}.")
             raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
@@ -453,7 +456,8 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        return report.forecast(plan, self._dependencies.read_balance(plan.charged_values).remaining, times=times)
+        balance = self._dependencies.read_balance(plan.charged_values)
+        return report.forecast(plan, balance.remaining, times=times, cost=report.describe_cost(plan, balance))
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -513,11 +517,13 @@ class Session:
 
     @property
     def history(self) -> pa.Table:
-        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last."""
+        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last.
+
+        The percent_used of a period add up to the percent_used of its budget.
+        """
         self._check_open()
         own = self._dependencies
-        entries = (entry for entry in own.ledger.entries() if entry.account == own.account)
-        return report.history_table(entries, own.terms.certificate.currencies, by=own.terms.budget_by)
+        return report.history_table(own.ledger.entries(), self.budget, account=own.account)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""

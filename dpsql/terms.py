@@ -58,7 +58,8 @@ class Terms:
     which applies to everybody. For a named analyst without a limit it equals the total, so that their queries are
     recorded under their name; it is None for unnamed analysts without a limit. The defaults are those of the analyst.
     With `periods`, everything is granted again in each. `rule` is the filter of a certificate other than zcdp. Results
-    that depend on rows are returned on the grid of `answer_grid_ms`.
+    that depend on rows are returned on the grid of `answer_grid_ms`. `earlier_delta` is the default delta before 0.12,
+    when an analyst's limit had all of the total's delta by default; None where it is the same.
     """
 
     total: ApproximateDP
@@ -71,6 +72,7 @@ class Terms:
     periods: Periods | None = None
     rule: CertificateFilter | None = None
     answer_grid_ms: int | None = None
+    earlier_delta: Delta | None = None
 
     @property
     def uses_known_names(self) -> bool:
@@ -121,9 +123,11 @@ class Terms:
             return terms if analyst is None else replace(terms, account=Sublimit(analyst, terms.budget))
         account = Sublimit(analyst or UNLISTED, compute_limit(own, grant))
         place = f"analysts.{analyst if analyst in policy.analysts else UNLISTED}"
-        return cls._of(
-            policy, account, items=own.items or grant.items, queries=own.queries or grant.queries, place=place
-        )
+        queries = own.queries or grant.queries
+        terms = cls._of(policy, account, items=own.items or grant.items, queries=queries, place=place)
+        if own.delta is not None or terms.rule is not None:
+            return terms
+        return replace(terms, earlier_delta=Delta(terms.budget.permanent / queries))
 
     @classmethod
     def of_total(cls, policy: Policy) -> Self:
@@ -180,9 +184,24 @@ class Terms:
 
 
 def compute_limit(own: Analyst, grant: Budget) -> BudgetVector:
-    """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
-    total = ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta)
-    return compute_budget(total, Certificate(grant.certificate))
+    """Return an analyst's limit as the filter counts it.
+
+    Without a delta of its own it has the same fraction of the delta that queries draw from as of epsilon. The rest of
+    delta pays for the conversion to epsilon, which is that of the total.
+    """
+    epsilon = own.epsilon or grant.epsilon
+    limit = compute_budget(ApproximateDP(epsilon, own.delta or grant.delta), Certificate(grant.certificate))
+    if own.delta is not None:
+        return limit
+    fraction = min(epsilon.value / grant.epsilon.value, Fraction(1))
+    return replace(limit, permanent=limit.permanent * fraction)
+
+
+def compute_delta(own: Analyst, grant: Budget) -> Delta:
+    """Return the delta of an analyst's limit: their own, or the same fraction of the total's as of epsilon."""
+    if own.delta is not None or own.epsilon is None:
+        return own.delta or grant.delta
+    return Delta(grant.delta.value * min(own.epsilon.value / grant.epsilon.value, Fraction(1)))
 
 
 def compute_budget(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> BudgetVector:

@@ -43,8 +43,18 @@ from dpsql.accounting.guarantees import (
     rho_of_total,
 )
 from dpsql.accounting.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
+from dpsql.accounting.shares import (
+    NO_RISE,
+    Rise,
+    compute_used_share,
+    measure_rise,
+    round_down,
+    round_up,
+    to_percent,
+)
 
 __all__ = [
+    "NO_RISE",
     "ZCDP",
     "ApproximateDP",
     "BoundedRange",
@@ -60,6 +70,7 @@ __all__ = [
     "PureFilter",
     "PureLoss",
     "RenyiCurve",
+    "Rise",
     "Steps",
     "TheoremTwoFilter",
     "adaptive_delta",
@@ -70,6 +81,7 @@ __all__ = [
     "add_worst_case",
     "check_settlement",
     "check_tail",
+    "compute_used_share",
     "delta_of_each",
     "delta_of_zcdp",
     "describe_periods",
@@ -80,6 +92,10 @@ __all__ = [
     "item_epsilon",
     "item_price",
     "items_bought",
+    "measure_rise",
     "rho_of_total",
+    "round_down",
+    "round_up",
+    "to_percent",
     "total_after",
 ]

@@ -162,12 +162,9 @@ def add_largest(state: BudgetState, values: Iterable[BudgetState]) -> BudgetStat
     unit has one value, so it has lost at most this much, in each currency.
     """
     found = list(values)
-    most = max(found, key=_used, default=BudgetState())
-    return BudgetState(
-        state.spent + most.spent,
-        state.permanent + max((each.permanent for each in found), default=Fraction(0)),
-        state.reserved + most.reserved,
-    )
+    spent, permanent, used = (max(map(amount, found), default=Fraction(0)) for amount in (_spent, _permanent, _used))
+    # the most that is used may be of another value than the most that is spent
+    return BudgetState(state.spent + spent, state.permanent + permanent, state.reserved + used - spent)
 
 
 def fold_values(state: BudgetState, values: Iterable[BudgetState]) -> BudgetState:
@@ -177,6 +174,14 @@ def fold_values(state: BudgetState, values: Iterable[BudgetState]) -> BudgetStat
     """
     most = add_largest(BudgetState(), values)
     return replace(state, spent=state.spent + _used(most), permanent=state.permanent + most.permanent)
+
+
+def _spent(state: BudgetState) -> Fraction:
+    return state.spent
+
+
+def _permanent(state: BudgetState) -> Fraction:
+    return state.permanent
 
 
 def _used(state: BudgetState) -> Fraction:

@@ -23,7 +23,7 @@ from dpsql.cli.show import write_answer, write_pairs, write_plans
 from dpsql.completion import WORDS, find_completions, is_complete, items
 from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -122,13 +122,16 @@ class Shell:
     def _write_history(self) -> None:
         rows = []
         for query in self.session.history.to_pylist():
-            currency, charged = next((name, value) for name, value in query.items() if name.endswith("_charged"))
-            unit = f"{currency.removesuffix('_charged')} " if self.mode == "table" else ""
+            charged = next(value for name, value in query.items() if name.endswith("_charged"))
+            used = f"{query['percent_used']:.6g}"
             when = query["asked_at"].strftime("%Y-%m-%d %H:%M:%S")
             text = replace_unprintable(" ".join(query["query"].split()))
-            rows.append((when, query["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
+            if self.mode == "table":
+                rows.append((when, query["state"], f"used {used} %", text))
+            else:
+                rows.append((when, query["state"], "" if charged is None else f"{charged:.4g}", text, used))
         if rows or self.mode == "json":
-            names = ("asked_at", "state", "charged", "query")
+            names = ("asked_at", "state", "charged", "query", "percent_used")
             write_pairs(rows, names, layout=self.mode, quote_formulas=self.quotes_formulas)
 
 
@@ -169,7 +172,7 @@ def converse(shell: Shell, read: StatementReader) -> None:
     while not shell.is_over:
         status = ""
         with suppress(Error):  # the ledger cannot be read now
-            status = f"{format_share(session.budget.left, down=True)} of the budget is left"
+            status = f"{format_percent(session.budget.percent_left)} of the budget is left"
         try:
             text = read(status)
         except KeyboardInterrupt:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.display.text import cut
 from dpsql.errors import UsageError
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent, format_share
 from dpsql.report.balance import describe_outcome
 from dpsql.report.forecast import describe_plans
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from dpsql.accounting import BudgetVector
+    from dpsql.accounting import Rise
     from dpsql.answer import Answer
     from dpsql.ledger import Entry
     from dpsql.plan import Plan
@@ -141,13 +140,13 @@ def write_spending(spending: Spending, layout: str, *, last: int, details: bool 
         for line in spending.balance.details() if details else ():
             click.echo(line)
         accounts = _format_accounts(spending, in_currencies=details)
-        limit = None if details else spending.balance.limit
-        for line in (*accounts, *_format_queries(latest, len(spending.entries), limit=limit)):
+        rises = None if details else spending.rises
+        for line in (*accounts, *_format_queries(latest, len(spending.entries), rises=rises)):
             click.echo(line)
     elif layout == "json":
         write_json(encode_spending(spending, latest))
     else:
-        write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
+        write_pairs(spending.balance.table_rows(), _MEASURES, layout=layout)
 
 
 def _format_accounts(spending: Spending, *, in_currencies: bool) -> list[str]:
@@ -190,23 +189,22 @@ def _draw_bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
     shares = [_find_share(part, limit) for part in (spent, spent + held)]
     solid, used = (min(_BAR, math.ceil(_BAR * share)) for share in shares)
     bar = "\N{FULL BLOCK}" * solid + "\N{DARK SHADE}" * (used - solid) + "\N{MIDDLE DOT}" * (_BAR - used)
-    return f"{bar} {math.ceil(100 * shares[1]):4}%"
+    return f"{bar} {format_share(min(shares[1], Fraction(1))):>7}"
 
 
-def _format_queries(latest: Sequence[Entry], count: int, *, limit: BudgetVector | None) -> Iterator[str]:
-    """Yield two lines for each query: its outcome and charge, as a share of the `limit` if there is one; its text."""
+def _format_queries(latest: Sequence[Entry], count: int, *, rises: Mapping[int, Rise] | None) -> Iterator[str]:
+    """Yield two lines for each query: its outcome and charge, as a rise of the used share if given; and its text."""
     if not latest:
         return
     width = max(len(_name(entry.account)) for entry in latest)
     yield ""
     yield f"the latest {len(latest)} of {count} queries, times in UTC"
     for entry in latest:
-        amount, is_open = entry.worst_case, entry.settlement is None
-        if limit is None:
-            charged = f"{'holds' if is_open else amount.certificate.currencies[0]} {float(entry.charged):.4g}"
-        else:
-            amount = amount if is_open else replace(amount, refundable=entry.charged, permanent=entry.permanent)
-            charged = f"{'holds' if is_open else 'used'} {format_share(amount.share_of(limit))}"
+        held = "" if entry.settlement else "holds "
+        charged = f"{held or entry.worst_case.certificate.currencies[0] + ' '}{float(entry.charged):.4g}"
+        if rises is not None:
+            used = format_percent(rises[entry.number].percent)
+            charged = f"used {used}{' so far' if held else ''}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
         named = f"  of {', '.join(entry.values)}" if entry.values else ""
         yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}{named}"

@@ -115,10 +115,22 @@ class Meter:
     remaining: Fraction
 
 
-def budget_html(caption: str, meters: Sequence[Meter], *, notes: Sequence[str]) -> str:
-    """Return meters under a caption, with notes below them."""
+def budget_html(
+    caption: str,
+    meters: Sequence[Meter],
+    *,
+    notes: Sequence[str],
+    details: tuple[Sequence[Meter], Sequence[str]] = ((), ()),
+) -> str:
+    """Return meters under a caption, with notes below them, and other meters and notes behind "Details"."""
     title = element("p", {"class": "dpsql-lead"}, element("strong", {}, text(caption)))
-    return frame("Budget", title, *map(meter_html, meters), *(element("p", {}, text(note, 1000)) for note in notes))
+    hidden = [*map(meter_html, details[0]), *_paragraphs(details[1])]
+    folded = [element("details", {}, element("summary", {}, text("Details")), *hidden)] if hidden else []
+    return frame("Budget", title, *map(meter_html, meters), *_paragraphs(notes), *folded)
+
+
+def _paragraphs(notes: Sequence[str]) -> list[Html]:
+    return [element("p", {}, text(note, 1000)) for note in notes]
 
 
 def meter_html(meter: Meter) -> Html:
@@ -133,12 +145,12 @@ def meter_html(meter: Meter) -> Html:
             bars.append(_draw_rect(start, width, fill=fill))
             start += width
         if part.amount > 0:
-            used = text(f"{part.words} {math.ceil(1000 * part.amount / meter.granted) / 10:g} %")
+            used = text(f"{part.words} {math.ceil(10_000 * part.amount / meter.granted) / 100:g} %")
             size = {"viewBox": "0 0 10 10", "width": "9", "height": "9"}
             swatch = {"class": "dpsql-swatch", **size, "aria-hidden": "true"}
             legend.append(Html(f"{element('svg', swatch, _draw_rect(0, 10, fill=fill))}{used}, "))
             spoken.append(used)
-    left = text(f"{math.floor(1000 * max(Fraction(0), meter.remaining / meter.granted)) / 10:g} % of it left")
+    left = text(f"{math.floor(10_000 * max(Fraction(0), meter.remaining / meter.granted)) / 100:g} % of it left")
     attributes = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}
     attributes |= {"width": "300", "height": "10", "role": "img"}
     attributes["aria-label"] = f"{meter.name}: {', '.join([*spoken, left])}"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import (
+    NO_RISE,
     BudgetState,
     BudgetVector,
+    Rise,
     add_largest,
     describe_periods,
     fold_values,
@@ -67,10 +69,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Final answer of a request, and whether it repeats an earlier one, in which case nothing is charged."""
+    """Final answer of a request, and whether it repeats an earlier one, in which case nothing is charged.
+
+    `rise` is that of the used share of the account, or of the total for a request without one.
+    """
 
     answer: bytes
     repeats: bool = False
+    rise: Rise = field(default=NO_RISE, compare=False)
 
 
 class Shortfall(BudgetExceeded):
@@ -123,6 +129,7 @@ class Reservation:
     """Worst case that is reserved for one query, as entry `number`, until its actual cost is known.
 
     `question` is the key of the request and the data version that it was made under; `law` is that of the request.
+    `limit` is that of the account, None for the total, and `rise` is what the reservation added to its used share.
     """
 
     number: int
@@ -133,6 +140,8 @@ class Reservation:
     repeated: bool = False
     law: str = ""
     values: tuple[str, ...] = ()
+    limit: BudgetVector | None = None
+    rise: Rise = NO_RISE
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
         """Charge `loss`, at most the worst case, and free the rest of the reservation; once only, and durably.

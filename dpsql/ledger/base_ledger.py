@@ -25,10 +25,12 @@ from dpsql.accounting import (
     CertificateTerms,
     Filter,
     Periods,
+    Rise,
     add_largest,
     add_worst_case,
     check_settlement,
     fold_values,
+    measure_rise,
 )
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import (
@@ -303,12 +305,18 @@ class Ledger(ABC):
                 state = self._find_state(book, account.name, values=request.values)
                 of_account = compute_remaining(account.budget, state)
             admit(request, of_total, of_account=of_account)
+            limit = account.budget if account else None
+            rise = self._measure_rise(
+                book, lambda state: add_worst_case(state, worst), account=name, limit=limit, values=request.values
+            )
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
             begun.append(True)
         question = request.key, terms.data_version
-        return Reservation(number, worst, name, question, self._settle, request.repeated, request.law, request.values)
+        return Reservation(
+            number, worst, name, question, self._settle, request.repeated, request.law, request.values, limit, rise
+        )
 
     @release_on_interrupt
     def state(self, account: str | None = None, *, values: Iterable[str] | None = None) -> BudgetState:
@@ -492,20 +500,58 @@ class Ledger(ABC):
             if not frees_delta:
                 outcome = replace(outcome, repeats=None)
             at, terms = self._turn(book)
+
+            def charge(state: BudgetState) -> BudgetState:
+                state = Filter(terms.budget).settle(state, held.worst_case, loss=outcome.loss)
+                freed = held.worst_case.permanent if frees_delta else 0
+                return replace(state, permanent=state.permanent - freed)
+
+            rise = self._measure_settlement(book, held, charge, loss=outcome.loss)
             if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
-                rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
-                    state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
-                    if frees_delta:
-                        state = replace(state, permanent=state.permanent - held.worst_case.permanent)
-                    book.set_balance(holder, state)
+                    book.set_balance(holder, charge(book.balance(holder)))
             told = encode_settlement(held.number, outcome, kept=repeated is None)
             if frees_delta:
                 told["freed_delta"] = encode_fraction(held.worst_case.permanent)
             book.append("settled", told, at=at)
             if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
-        return Settled(outcome.answer, repeats=repeated is not None)
+        return Settled(outcome.answer, repeats=repeated is not None, rise=held.rise + rise)
+
+    def _measure_settlement(
+        self,
+        book: LedgerTransaction,
+        held: Reservation,
+        charge: Callable[[BudgetState], BudgetState],
+        *,
+        loss: Fraction,
+    ) -> Rise:
+        """Return by how much a settlement raises the used share of its account.
+
+        The share of a period that is over, or of values before a new data version, is gone: the most that the loss can
+        have raised it stands for it.
+        """
+        calendar, is_folded = book.terms().calendar, bool(held.values) and held.number <= self._history.folded
+        if not is_folded and (calendar is None or calendar.includes(held.number)):
+            return self._measure_rise(book, charge, account=held.account, limit=held.limit, values=held.values)
+        limit = held.limit or book.terms().budget
+        lost = BudgetState(spent=held.worst_case.refundable if is_folded else loss)
+        states: dict[str, BudgetState] | None = {} if held.values else None
+        return measure_rise(limit, BudgetState(), lambda _: lost, states=states, values=held.values)
+
+    def _measure_rise(
+        self,
+        book: LedgerTransaction,
+        change: Callable[[BudgetState], BudgetState],
+        *,
+        account: str | None,
+        limit: BudgetVector | None,
+        values: tuple[str, ...],
+    ) -> Rise:
+        """Return by how much a change, which is yet to be made, raises the used share of an account or of the total."""
+        granted = limit or book.terms().budget
+        states = None if self._history.division is None and not values else self._find_values(book, account)
+        return measure_rise(granted, book.balance(account), change, states=states, values=values)
 
     def _agree(self, book: LedgerTransaction, account: str | None = None) -> None:
         """Read the new events, and check that terms, total and account are what all events add up to.

@@ -98,7 +98,7 @@ class ChargeLog:
                 return
         if not error.charge and not self.answers:
             if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
-                _restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
+                restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
             return
         reason, hint = _CLAIM.sub(".", error.reason), error.hint.replace(_CLAIM_OF_HINT, "")
         if error.charge:
@@ -110,11 +110,12 @@ class ChargeLog:
             reason = f"{reason} {_EARLIER}"
             if error.code not in _IN_FULL:
                 error.charge = error.charge or STORED
-        _restate(error, reason, hint=hint)
+        restate(error, reason, hint=hint)
 
 
-def _restate(error: Error, reason: str, *, hint: str) -> None:
-    error.reason, error.hint = reason, hint
+def restate(error: Error, reason: str, *, hint: str | None = None) -> None:
+    """Put other words into an error."""
+    error.reason, error.hint = reason, error.hint if hint is None else hint
     error.args = error.code, reason, hint, error.place
 
 

@@ -151,7 +151,7 @@ class Settlement:
     """Settlement of an entry: the `loss` that was charged, and the `digest` of the outcome.
 
     An entry that `repeats` an earlier one returned the answer of that one, and is charged nothing. `epoch` is as in
-    `Entry`.
+    `Entry`. `number` is that of the event.
     """
 
     at: datetime
@@ -159,6 +159,7 @@ class Settlement:
     digest: str
     repeats: int | None = None
     epoch: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ class Entry:
 
     It was made in period number `period`, and is charged to that period whenever it is settled. It is charged to units
     of the `values` alone, to all where there are none. Units keep their values in one `epoch`, from 0: a new one begins
-    when the data version is incremented, and when a policy says otherwise what value a unit has.
+    when the data version is incremented, and when a policy says otherwise what value a unit has. `number` is that of
+    the event.
     """
 
     opened_at: datetime
@@ -180,6 +182,7 @@ class Entry:
     period: int = 0
     values: tuple[str, ...] = ()
     epoch: int = 0
+    number: int = 0
 
     @property
     def charged(self) -> Fraction:
@@ -372,9 +375,8 @@ def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
             entries[event.seq] = _entry(event, certificate, period=period, epoch=epoch)
         elif event.kind == "settled":
             body = json.loads(event.body)
-            settlement = Settlement(
-                datetime.fromisoformat(event.at), _loss(body["loss"]), body["digest"], body.get("repeats"), epoch
-            )
+            at, loss = datetime.fromisoformat(event.at), _loss(body["loss"])
+            settlement = Settlement(at, loss, body["digest"], body.get("repeats"), epoch, event.seq)
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
     return tuple(entries.values())
 
@@ -404,4 +406,5 @@ def _entry(event: Event, certificate: Certificate, *, period: int, epoch: int) -
         period=period,
         values=tuple(body.get("values", ())),
         epoch=epoch,
+        number=event.seq,
     )

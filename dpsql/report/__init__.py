@@ -1,11 +1,19 @@
 """What is said of a plan, a budget and a policy: EXPLAIN, notes, forecasts, balances, and `dpsql check`."""
 
-from dpsql.report.balance import Balance, CurrencyBalance, compute_balance, read_balance, read_balances
+from dpsql.report.balance import (
+    Balance,
+    CurrencyBalance,
+    compute_balance,
+    find_larger_part,
+    read_balance,
+    read_balances,
+)
 from dpsql.report.consent import find_refusal, warn_of_reach, write_list_note
 from dpsql.report.forecast import (
     Forecast,
     check_together,
     count_more,
+    describe_cost,
     explain_shortfall,
     forecast,
     free_plan_table,
@@ -24,9 +32,11 @@ __all__ = [
     "compute_balance",
     "count_more",
     "describe_bounds",
+    "describe_cost",
     "describe_need",
     "explain_short_answer",
     "explain_shortfall",
+    "find_larger_part",
     "find_refusal",
     "find_waste",
     "forecast",

@@ -8,9 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
+from dpsql.accounting import (
+    ApproximateDP,
+    BudgetState,
+    BudgetVector,
+    Certificate,
+    Rise,
+    compute_used_share,
+    item_price,
+    round_down,
+    round_up,
+    to_percent,
+)
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
 from dpsql.ledger.base import compute_remaining, sum_entries
@@ -20,12 +32,18 @@ from dpsql.ledger.record import Calendar, Entry
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent, format_share
+from dpsql.report.used_shares import trace_rises
 from dpsql.terms import Terms, compute_limit
 
 _USUAL_K = 10
 _MOST_SHOWN = 8  # values in words
 _UNNAMED = "\0"  # no query can name this value
+_SHARE = "percent of the budget"
+_LARGER = {  # what has used more, where it is the currency that is never refunded
+    "delta": "names that nobody listed have",
+    "queries": "the number of queries has",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +72,7 @@ class Balance(NotebookRepr):
     each value that a query has named; `of` returns that of a query of some values.
 
     >>> print(session.budget)
-    95 % of the budget is left: about 9 more queries such as TOP 10 without counts
+    5 % of the budget is used, 95 % is left: about 9 more queries such as TOP 10 without counts
     guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries
     """
 
@@ -110,9 +128,43 @@ class Balance(NotebookRepr):
         return BudgetVector(self.refunded.granted, self.gone.granted, certificate=self.certificate)
 
     @property
+    def used(self) -> Fraction:
+        """Used share of the grant: of the currency of which more is spent; `receipt.used` adds up to it.
+
+        What is reserved does not count yet.
+        """
+        return compute_used_share(BudgetState(self.refunded.spent, self.gone.spent), self.limit)
+
+    @property
+    def percent_used(self) -> Decimal:
+        """The used share as it is shown, in hundredths of a percent; `receipt.percent_used` adds up to it."""
+        return to_percent(round_up(self.used))
+
+    @property
+    def percent_reserved(self) -> Decimal:
+        """What reservations add to the used share if they are charged in full, as it is shown."""
+        spent = BudgetState(self.refunded.spent + self.refunded.reserved, self.gone.spent)
+        return to_percent(round_up(compute_used_share(spent, self.limit))) - self.percent_used
+
+    @property
     def left(self) -> Fraction:
         """Share of the grant that further queries may use: of the currency of which less is left."""
         return self.remaining.least_share_of(self.limit)
+
+    @property
+    def percent_left(self) -> Decimal:
+        """The share that is left, as it is shown: 100 without what is used and reserved, or less where others drew."""
+        return to_percent(round_down(self.left))
+
+    def measure(self, cost: BudgetVector) -> Rise:
+        """Return by how much a query of this cost raises the used share; above 1, it does not fit."""
+        spent = BudgetVector(self.refunded.spent, self.gone.spent, certificate=self.certificate)
+        return Rise.between(self.used, (spent + cost).share_of(self.limit))
+
+    def table_rows(self) -> list[tuple[str, float, float, float, float]]:
+        """Return the rows of SHOW BUDGET: first the share in percent, as it is shown, then each currency and items."""
+        used, reserved, left = map(float, (self.percent_used, self.percent_reserved, self.percent_left))
+        return [(_SHARE, 100.0, used, reserved, left), *self.rows()]
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.
@@ -133,11 +185,12 @@ class Balance(NotebookRepr):
     def __str__(self) -> str:
         """Return what is left in words: lines of the budget, its period, its account, and its guarantee."""
         periods = None if self.calendar is None else self.calendar.periods
-        left = format_share(self.left, down=True)
+        used, held, left = map(format_percent, (self.percent_used, self.percent_reserved, self.percent_left))
         more = "not enough for a query such as"
         if self.queries:
             more = f"about {self.queries:,} more {'query' if self.queries == 1 else 'queries'} such as"
-        lines = [f"{left} of the budget is left: {more} TOP 10 without counts"]
+        held = f" {held} is held by open queries," if self.percent_reserved else ""
+        lines = [f"{used} of the budget is used,{held} {left} is left: {more} TOP 10 without counts"]
         lines += [] if self.calendar is None else [str(self.calendar)]
         lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
         over = self.calendar is not None and self.calendar.is_over
@@ -161,13 +214,15 @@ class Balance(NotebookRepr):
         return [*lines, f"about {self.items} more items at epsilon {self.epsilon}"]
 
     def _repr_html_(self) -> str:
-        """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
+        """Return the budget for a notebook: a bar, the words of the balance, and each currency behind details."""
+        whole = Fraction(self.percent_used) / 100, Fraction(self.percent_reserved) / 100
+        shown = Meter("budget", Fraction(1), [Part("used", whole[0]), Part("held", whole[1], now=True)], self.left)
         meters = []
         for name, part in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
             used = [Part("spent", part.spent), Part("held", part.reserved, now=True)]
             meters.append(Meter(name, part.granted, used, part.remaining))
         first, *notes = str(self).splitlines()
-        return budget_html(first, meters, notes=[*notes, *self.details()])
+        return budget_html(first, [shown], notes=notes, details=(meters, self.details()))
 
 
 def compute_balance(
@@ -192,6 +247,15 @@ def compute_balance(
         calendar=calendar,
         certificate=terms.certificate,
     )
+
+
+def find_larger_part(balance: Balance) -> str:
+    """Return what has used more of the budget where it is the currency that is never refunded, else ""."""
+    refundable, permanent = (
+        compute_used_share(state, balance.limit)
+        for state in (BudgetState(balance.refunded.spent), BudgetState(permanent=balance.gone.spent))
+    )
+    return _LARGER[balance.certificate.currencies[1]] if refundable <= permanent and permanent else ""
 
 
 def _round(amount: Fraction, *, down: bool = False) -> float:
@@ -236,11 +300,15 @@ class Spender:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The balance, the accounts that make it up, and all queries, oldest first."""
+    """The balance, the accounts that make it up, and all queries, oldest first.
+
+    `rises` has by how much each query raised the used share of the balance, by its number.
+    """
 
     balance: Balance
     spenders: tuple[Spender, ...]
     entries: tuple[Entry, ...]
+    rises: Mapping[int, Rise]
 
 
 def report_spending(
@@ -255,11 +323,13 @@ def report_spending(
     total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else sum_entries(present)
     if terms.account is None:
         balance = compute_balance(terms, total, calendar=calendar)
-        return Spending(balance, _list_spenders(policy, present, terms=terms), tuple(entries))
+        spenders, rises = _list_spenders(policy, present, terms=terms), trace_rises(entries, terms.budget)
+        return Spending(balance, spenders, tuple(entries), rises)
     name, limit = terms.account.name, terms.account.budget
     state = sum_entries(present, name)
     balance = compute_balance(terms, total, own=state, calendar=calendar)
-    return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
+    own, rises = [entry for entry in entries if entry.account == name], trace_rises(entries, limit, account=name)
+    return Spending(balance, (Spender(name, limit, state),), tuple(own), rises)
 
 
 def _list_spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> tuple[Spender, ...]:

@@ -26,8 +26,8 @@ from dpsql.plan.mechanisms.choice import Candidate
 from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
-from dpsql.receipt import format_share
-from dpsql.report.balance import Balance
+from dpsql.receipt import format_percent, format_share
+from dpsql.report.balance import Balance, find_larger_part
 from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
@@ -60,6 +60,7 @@ class Forecast(NotebookRepr):
     half_loss: Loss
     remaining: BudgetVector
     needs_consent: bool = False
+    cost: str = ""
 
     @property
     def fits(self) -> bool:
@@ -74,6 +75,7 @@ class Forecast(NotebookRepr):
         warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
         lines = [] if self.at_worst else [("warning", warning)]
         lines += [("consent", _NEEDS_CONSENT)] if self.needs_consent else []
+        lines += [("cost", self.cost)] if self.cost else []
         return [*lines, ("such queries", fits)]
 
     def __str__(self) -> str:
@@ -84,8 +86,9 @@ class Forecast(NotebookRepr):
             verdict = f"{'fits' if is_one else 'fit'}, with any answers"
         if not self.fits and self.times <= self.at_half:
             verdict += f", but {'does' if is_one else 'do'} if half of the items come back"
+        cost = f"One uses {self.cost}. " if self.cost else ""
         return (
-            f"{self.times} such {'query' if is_one else 'queries'} {verdict}. What is left admits "
+            f"{self.times} such {'query' if is_one else 'queries'} {verdict}. {cost}What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
             f"{f' {_NEEDS_CONSENT}' if self.needs_consent else ''}"
         )
@@ -101,7 +104,22 @@ class Forecast(NotebookRepr):
         return facts_html(Facts("Forecast: nothing was read, nothing was charged", pairs, notes=[str(self)]))
 
 
-def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
+def describe_cost(plan: Plan, balance: Balance) -> str:
+    """Return by how much a plan raises the used share of a budget at its worst; "" if it is stored."""
+    if plan.stored and not plan.fresh:
+        return ""
+    own = balance.of(plan.charged_values)
+    return describe_at_most(plan.price(plan.worst_case), own)
+
+
+def describe_at_most(worst: BudgetVector, balance: Balance) -> str:
+    """Return by how much a cost raises the used share of a budget; where it does not, what has used more."""
+    rise = balance.measure(worst)
+    larger = "" if rise.share else find_larger_part(balance)
+    return f"at most {format_percent(rise.percent)} more of the budget{larger and f': {larger} used more'}"
+
+
+def forecast(plan: Plan, remaining: BudgetVector, *, times: int, cost: str = "") -> Forecast:
     """Return how often queries of the price of `plan` are admitted by what remains.
 
     Raises `UsageError` unless `times` is a whole number of at least 1.
@@ -117,6 +135,7 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
         needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining),
+        cost=cost,
     )
 
 
@@ -146,8 +165,10 @@ def explain_shortfall(
     whose, limit = "the budget", terms.budget
     if short.account is not None and terms.account is not None:
         whose, limit = f"the limit of account {short.account}", terms.account.budget
-    left = format_share(remaining.least_share_of(limit), down=True)
-    reason = f"This query may use {format_share(worst.share_of(limit))} of {whose}, and {left} is left."
+    more, left = _describe_short(worst, remaining, limit=limit), remaining.least_share_of(limit)
+    reason = f"This query may use {more} of {whose}, and {format_share(left, down=True)} is left."
+    if not left and short.account is not None:
+        reason = f"The share of account {short.account} is used. {reason} Stored answers stay free."
     hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
     if not (plan.query.clause.implied and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
@@ -158,6 +179,18 @@ def explain_shortfall(
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
+
+
+def _describe_short(worst: BudgetVector, remaining: BudgetVector, *, limit: BudgetVector) -> str:
+    """Return how much more a cost would use than is used or reserved, where it is more than what remains."""
+    currencies = zip(
+        (remaining.refundable, remaining.permanent),
+        (worst.refundable, worst.permanent),
+        (limit.refundable, limit.permanent),
+        strict=True,
+    )
+    after = min(((rest - cost) / granted for rest, cost, granted in currencies if granted), default=Fraction(0))
+    return f"{format_share(remaining.least_share_of(limit) - after)} more"
 
 
 def price_together(plans: Sequence[Plan]) -> BudgetVector | None:
@@ -173,8 +206,7 @@ def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
     worst = price_together(plans)
     if worst is None:
         return "answered before; asking again costs nothing"
-    left = format_share(balance.remaining.least_share_of(balance.limit), down=True)
-    return f"at most {format_share(worst.share_of(balance.limit))} of the budget; {left} is left"
+    return f"{describe_at_most(worst, balance)}; {format_percent(balance.percent_left)} is left"
 
 
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
@@ -189,9 +221,10 @@ def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> 
         if worst is None or (worst.refundable <= left.refundable and worst.permanent <= left.permanent):
             continue
         whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
+        more = _describe_short(worst, left, limit=own.limit)
         reason = (
-            f"The {len(counting)} private queries of this statement may use {format_share(worst.share_of(own.limit))} "
-            f"of {whose}, and {format_share(left.least_share_of(own.limit), down=True)} is left."
+            f"The {len(counting)} private queries of this statement may use {more} of {whose}, and "
+            f"{format_percent(own.percent_left)} is left."
         )
         hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
         raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=counting[0].query.clause.place)
@@ -274,7 +307,8 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select:
         facts += plan.facts()
         if balance.by is not None and not plan.charged_values:
             facts.append(("charged to", plan.describe_charged(balance.by)))
-        facts += forecast(plan, balance.of(plan.charged_values).remaining, times=1).facts()
+        own = balance.of(plan.charged_values)
+        facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance)).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if has_outer_select:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
+from dpsql.report.used_shares import trace_rises
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
@@ -113,12 +114,13 @@ class FreeAnswers:
 def budget_table(balance: Balance) -> pa.Table:
     """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end.
 
+    The first row is the one figure to which receipts add up: the used share in percent.
     Where the values of a column have a budget each, that column is NULL in the rows of a query that counts all units.
     """
     import pyarrow as pa
 
-    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.rows()]
-    rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.rows()]
+    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.table_rows()]
+    rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.table_rows()]
     values, *columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
     if balance.by is not None:
@@ -146,15 +148,18 @@ def functions_table() -> pa.Table:
     return pa.table(dict(zip(("function", "used"), map(pa.array, columns), strict=True)))
 
 
-def history_table(entries: Iterable[Entry], currencies: tuple[str, str], *, by: str | None = None) -> pa.Table:
-    """Return the queries and their outcomes in the order of `entries`; rho_charged is NULL while a query is open.
+def history_table(entries: Sequence[Entry], balance: Balance, *, account: str | None) -> pa.Table:
+    """Return the queries of an account and their outcomes, the oldest first; rho_charged is NULL while one is open.
 
-    `currencies` are those of the certificate, which name the columns: rho and delta for zcdp. Where the values of the
-    column `by` have a budget each, those of a query are listed; NULL is all units.
+    The currencies of the certificate name the columns: rho and delta for zcdp. percent_used is by how much each query
+    raised the used share of the budget as it is granted now: what receipts showed, and of a period it adds up to SHOW
+    BUDGET. Where the values of a column have a budget each, those of a query are listed; NULL is all units.
     """
     import pyarrow as pa
 
-    asked, (first, second) = list(entries), currencies
+    rises = trace_rises(entries, balance.limit, account=account)
+    asked, (first, second) = [entry for entry in entries if entry.account == account], balance.certificate.currencies
+    by = balance.by
     charged = [None if entry.settlement is None else float(entry.charged) for entry in asked]
     table = pa.table(
         {
@@ -165,6 +170,7 @@ def history_table(entries: Iterable[Entry], currencies: tuple[str, str], *, by: 
             f"{first}_charged": pa.array(charged, pa.float64()),
             f"{second}_charged": pa.array([float(entry.permanent) for entry in asked], pa.float64()),
             "state": pa.array([describe_outcome(entry) for entry in asked], pa.string()),
+            "percent_used": pa.array([float(rises[entry.number].percent) for entry in asked], pa.float64()),
         }
     )
     if by is None:

@@ -5,10 +5,12 @@ Every number comes from the plans and terms that a session would use; nothing he
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations
 from typing import cast
 
 from dpsql.accounting import BudgetState
@@ -29,7 +31,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.catalog import Table as KnownTable
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
-from dpsql.terms import Terms, compute_limit
+from dpsql.terms import Terms, compute_delta, compute_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class AccountLimit:
     """Limit of an analyst within the total, and what it should buy; without an epsilon they may run no query.
 
     The name is None for analysts that the policy does not list. `share` is the part of the total's rho, or of its
-    epsilon under the certificate pure.
+    epsilon under the certificate pure, and `delta_share` the part of the delta that queries draw from.
     """
 
     name: str | None
@@ -117,6 +119,7 @@ class AccountLimit:
     share: float
     items: int
     queries: int
+    delta_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
 def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[Finding]:
     """Yield a finding for each thing that is allowed and seldom meant."""
-    found = list(_check_settings(policy))
+    found = [*_check_settings(policy), *_check_shares(policy)]
     units = {fold(table.privacy_unit) for table in tables if table.privacy_unit is not None}
     for table in tables:
         if table.privacy_unit is None:
@@ -216,6 +219,38 @@ def _check_settings(policy: Policy) -> Iterator[Finding]:
     if policy.engine.isolation == "process" and policy.engine.time_limit is None:
         reason = "isolation is process, and there is no time_limit: a statement that does not end is not killed."
         yield Finding("no-time-limit", "engine.isolation", reason, "Write time_limit = 60 below [engine].")
+
+
+def _check_shares(policy: Policy) -> Iterator[Finding]:
+    """Yield each pair of analysts of whom one, at their own limit, leaves the other less than theirs.
+
+    It is an error unless the policy itself says the delta that is too much. Of the unlisted, who share an entry, there
+    may be several or none: two of them are a warning.
+    """
+    grant, total = policy.budget, Terms.of_total(policy).budget
+    limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.enabled}
+    pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
+    for one, other in pairs:
+        first, second = limits[one], limits[other]
+        sums = first.refundable + second.refundable, first.permanent + second.permanent
+        over = [*map(operator.gt, sums, (total.refundable, total.permanent))]
+        if not any(over):
+            continue
+        is_said = not over[0] and any(policy.analysts[name].delta is not None for name in (one, other))
+        which = (grant.certificate == "zcdp" and "epsilon") or total.certificate.currencies[0]
+        what = which if over[0] else total.certificate.currencies[1]
+        whose = "Two unlisted analysts" if one == other else f"{_name_analyst(one)} and {_name_analyst(other)}"
+        reason = (
+            f"{whose} have more {what} together than there is: one of them alone can use up a part of what the other "
+            "was promised."
+        )
+        hint = f"Lower the {what} of one of them, so that both fit into the total."
+        severity = "warning" if is_said or one == other else "error"
+        yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
+
+
+def _name_analyst(name: str) -> str:
+    return "an unlisted analyst" if name == UNLISTED else name
 
 
 def _check_private(policy: Policy, table: CheckedTable, *, unit: str) -> Iterator[Finding]:
@@ -374,14 +409,15 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
     """Yield who is listed, and behind them what holds for whom the policy does not list."""
     grant = policy.budget
     for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
-        epsilon = own.epsilon if own.enabled else None
+        epsilon, limit = own.epsilon if own.enabled else None, compute_limit(own, grant)
         yield AccountLimit(
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),
-            delta=float(own.delta or grant.delta),
-            share=float(compute_limit(own, grant).refundable / terms.budget.refundable) if epsilon is not None else 0.0,
+            delta=float(compute_delta(own, grant)),
+            share=float(limit.refundable / terms.budget.refundable) if epsilon is not None else 0.0,
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
+            delta_share=float(limit.permanent / terms.budget.permanent) if epsilon is not None else 0.0,
         )
 
 

@@ -281,7 +281,7 @@ def test_the_page_of_mechanisms_has_the_costs_where_nothing_stands_out() -> None
 
 def test_the_receipt_that_a_page_explains_is_one() -> None:
     from dpsql import Budget, Policy, PrivateTable, Receipt
-    from dpsql.accounting import ZCDP, BudgetVector
+    from dpsql.accounting import ZCDP, BudgetVector, Rise
     from dpsql.mechanisms import Selection
     from dpsql.mechanisms.histogram import LabelPosition
     from dpsql.mechanisms.two_looks import Answerer, TwoLooks
@@ -305,7 +305,7 @@ def test_the_receipt_that_a_page_explains_is_one() -> None:
         stopped_at_bottom=True,
         answered=7,
         wanted=10,
-        used=BudgetVector.of(loss).share_of(terms.budget),
+        rise=Rise.between(Fraction(0), BudgetVector.of(loss).share_of(terms.budget)),
         more=11,
     )
     page = words("explanation/meaning.md")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
+from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector, Rise
 from dpsql.answer import Answer, CountColumns, Promise
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.receipt import Receipt
@@ -32,7 +32,7 @@ def receipt(*, stopped: bool = False, bounded_by: int | None = None, bounds: str
         sealed=True,
         answered=10,
         wanted=10,
-        used=Fraction(3, 11),
+        rise=Rise.between(Fraction(0), Fraction(3, 11)),
         more=2,
         bounded_by=bounded_by,
         bounds=bounds,

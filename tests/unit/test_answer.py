@@ -124,13 +124,13 @@ def test_an_empty_answer_in_every_form() -> None:
     assert answer.df().empty
     assert answer.pl().is_empty()
     assert list(answer.df().columns) == answer.pl().columns == ["key", "n"]
-    assert repr(answer).startswith("key | n\nanswered 10 of 10; used 28 % of the budget")
+    assert repr(answer).startswith("key | n\nanswered 10 of 10; used 27.28 % of the budget")
 
 
 def test_the_receipt_in_words() -> None:
-    assert str(receipt()) == "answered 10 of 10; used 28 % of the budget; about 2 more like this"
+    assert str(receipt()) == "answered 10 of 10; used 27.28 % of the budget; about 2 more like this"
     assert str(replace(receipt(), more=0)).endswith("; no other like this fits")
-    assert str(replace(receipt(), more=None)).endswith("; used 28 % of the budget")
+    assert str(replace(receipt(), more=None)).endswith("; used 27.28 % of the budget")
     assert str(replace(receipt(), replayed=True)).startswith("answered 10 of 10; stored answer, nothing was charged")
     assert str(replace(receipt(), durable=False)).endswith("; trial ledger, forgotten when the session ends")
     assert str(replace(receipt(), chosen="k", answered=3)).startswith("answered 3, a number that the query chose; ")
@@ -157,10 +157,11 @@ def test_the_details_of_a_receipt() -> None:
     ("share", "up", "down"),
     [
         ("0", "0 %", "0 %"),
-        ("1/1000000", "less than 0.01 %", "less than 0.01 %"),
-        ("0.06666", "6.7 %", "6.6 %"),
-        ("0.1234", "13 %", "12 %"),
-        ("0.999", "100 %", "99 %"),
+        ("1/1000000", "0.01 %", "0 %"),
+        ("0.06666", "6.67 %", "6.66 %"),
+        ("0.1234", "12.34 %", "12.34 %"),
+        ("0.5", "50 %", "50 %"),
+        ("0.99999", "100 %", "99.99 %"),
         ("1", "100 %", "100 %"),
     ],
 )
@@ -173,7 +174,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
     assert list(Receipt.__dataclass_fields__) == [
         *names.split(),
         *"sealed replayed shared durable chosen certificate isolation confinement".split(),
-        *"answered wanted used more read_as bounded_by bounds cut list_note legs charged_to".split(),
+        *"answered wanted rise outdone_by more read_as bounded_by bounds cut list_note legs charged_to".split(),
         *"known evident known_before parts total reread".split(),
     ]
 
@@ -291,4 +292,4 @@ def test_rich_shows_the_rows_with_bars_and_the_notes() -> None:
     shown = screen.export_text()
     assert "4,321" in shown
     assert "\N{FULL BLOCK}" in shown
-    assert "answered 10 of 10; used 28 % of the budget" in shown
+    assert "answered 10 of 10; used 27.28 % of the budget" in shown

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from dpsql.accounting.budget import BudgetVector
 from dpsql.answer_json import (
     encode_balance,
     encode_interval,
@@ -22,13 +21,12 @@ from dpsql.answer_json import (
     encode_value,
 )
 from dpsql.errors import Error, Refusal
-from dpsql.receipt import format_share
+from dpsql.receipt import format_percent
 from dpsql.report.forecast import describe_plans, describe_together
 from dpsql.server.http_requests import Last, Nothing, StatementBody, encode_rows, list_tables
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.report import Balance
     from dpsql.session import Session
 
 INSTRUCTIONS = """\
@@ -254,22 +252,19 @@ async def _history(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
     last = int(arguments.last)
 
     def act(session: Session) -> ToolAnswer:
-        table, balance = session.history, session.budget
+        table = session.history
         found = encode_rows(table.slice(max(0, table.num_rows - last)))
-        lines = [_describe_entry(row, balance) for row in found]
+        lines = [_describe_entry(row) for row in found]
         return ToolAnswer("\n".join(lines) or "This account has asked nothing yet.", {"queries": found})
 
     return await caller.look(act)
 
 
-def _describe_entry(row: Mapping[str, object], balance: Balance) -> str:
+def _describe_entry(row: Mapping[str, object]) -> str:
     """Return a query of the history as one line, with what it used of the budget."""
-    charged = [row[f"{currency}_charged"] for currency in balance.certificate.currencies]
     used = "not yet settled"
-    if None not in charged:
-        refundable, permanent = (Fraction(str(amount)) for amount in charged)
-        share = BudgetVector(refundable, permanent, certificate=balance.certificate).share_of(balance.limit)
-        used = f"used {format_share(Fraction(f'{float(share):.6g}'))} of the budget"  # the history has floats
+    if row["state"] != "open":
+        used = f"used {format_percent(Decimal(str(row['percent_used'])))} of the budget"
     query = " ".join(str(row["query"]).split())
     return f"{str(row['asked_at'])[:19]} {row['state']}, {used}: {query}"
 

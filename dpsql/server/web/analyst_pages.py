@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -12,8 +13,14 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.completion import find_completions
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
-from dpsql.receipt import REREAD, format_share
-from dpsql.report.forecast import describe_plans, describe_together, forecast, price_together
+from dpsql.receipt import REREAD, format_percent
+from dpsql.report.forecast import (
+    describe_at_most,
+    describe_plans,
+    describe_together,
+    forecast,
+    price_together,
+)
 from dpsql.server.web.requests import VisitorRequest, answered_html
 
 if TYPE_CHECKING:
@@ -67,30 +74,20 @@ def preview_cost(session: Session, text: str) -> Preview:
         return Preview("stored", reading + words, facts=facts)
     balance = balance.of(plan.charged_values)
     fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
-    share = format_share(worst.share_of(balance.limit))
+    most, rest = describe_at_most(worst, balance), format_percent(balance.percent_left)
     warnings += tuple(value for name, value in fits.facts() if name == "consent")
     if not fits.at_worst:
-        words = f"This may cost {share} of the budget, and {format_share(balance.left, down=True)} is left."
+        words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left."
         return Preview("short", reading + words, warnings, facts=facts)
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     if plan.reread and not plan.stored:
         again = f"{REREAD[0].upper()}{REREAD[1:]}. "
-    words = f"{reading}{again}At most {share} of the budget. {queries} in what is left."
-    accounts = (balance.refunded, worst.refundable), (balance.gone, worst.permanent)
-    meters = [
-        Meter(
-            name,
-            account.granted,
-            [
-                Part("already used", max(Fraction(0), account.granted - account.remaining)),
-                Part("this, at most,", took, now=True),
-            ],
-            max(Fraction(0), account.remaining - took),
-        )
-        for name, (account, took) in zip(plan.certificate.currencies, accounts, strict=True)
-    ]
-    markup = remove_style(budget_html("What it would leave", meters, notes=[]))
+    words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left."
+    rise = balance.measure(worst)
+    used = [Part("already used", 1 - balance.left), Part("this, at most,", rise.share, now=True)]
+    meter = Meter("budget", Fraction(1), used, max(Fraction(0), balance.left - rise.share))
+    markup = remove_style(budget_html("What it would leave", [meter], notes=[]))
     return Preview("priced", words, warnings, meters=markup, facts=facts)
 
 
@@ -251,6 +248,7 @@ async def history(visit: VisitorRequest) -> Response:
                 "asked_at": row["asked_at"],
                 "query": row["query"],
                 "state": row["state"],
+                "used": format_percent(Decimal(str(row["percent_used"]))),
                 "charged": [row[f"{currency}_charged"] for currency in currencies],
             }
             for at, row in enumerate(rows)

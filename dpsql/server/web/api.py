@@ -237,6 +237,7 @@ def _encode_receipt(answer: Answer) -> str:
         "replayed": receipt.replayed,
         "items_charged": receipt.items_charged,
         "used": float(receipt.used),
+        "percent_used": float(receipt.percent_used),
         "bounded_by": answer.bounded_by,
     }
     full = json.dumps({**brief, "note": answer.note, "explanation": answer.explanation})

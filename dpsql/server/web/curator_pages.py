@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from dpsql import curator
-from dpsql.accounting import ApproximateDP, Periods, describe_periods
+from dpsql.accounting import ApproximateDP, Periods, compute_used_share, describe_periods, round_up, to_percent
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.policy import Budget
+from dpsql.receipt import format_percent
 from dpsql.report.balance import describe_outcome
 from dpsql.report.policy_text import describe_policy
 from dpsql.server.gateway import Gateway
@@ -111,6 +112,7 @@ async def spending(visit: VisitorRequest) -> Response:
             "account": _NOBODY if entry.account is None else entry.account,
             "query": entry.query,
             "state": describe_outcome(entry),
+            "used": format_percent(found.rises[entry.number].percent),
             "charged": None if entry.settlement is None else float(entry.settlement.loss),
             "held": float(entry.worst_case.refundable),
             "second": float(entry.permanent),
@@ -224,4 +226,5 @@ def _meters(spender: Spender, found: Spending) -> str:
         )
         for name, granted, gone, waiting in amounts
     ]
-    return budget_html("", meters, notes=[])
+    used = round_up(compute_used_share(state, limit))
+    return budget_html(f"{format_percent(to_percent(used))} is used", meters, notes=[])

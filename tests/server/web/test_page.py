@@ -72,7 +72,7 @@ def test_an_answer_is_charged_once_and_shown_again_for_nothing(world: World) -> 
 
 def test_a_preview_charges_nothing_and_says_what_is_free(world: World) -> None:
     client = world.login()
-    assert " % of the budget. " in ask(client, COUNTS, "/preview")
+    assert " % more of the budget. " in ask(client, COUNTS, "/preview")
     assert "costs nothing" in ask(client, "SELECT country FROM countries", "/preview")
     assert "costs nothing" in ask(client, "SHOW BUDGET", "/preview")
     total = "(SELECT COUNT(DISTINCT user_id) AS n FROM reads"
@@ -490,7 +490,7 @@ def test_a_query_of_several_lines_is_shown_in_lines(world: World) -> None:
 
 def test_a_total_is_priced_answered_and_shown_again(world: World) -> None:
     client, total = world.login(), "SELECT COUNT(DISTINCT user_id) AS readers FROM reads PRIVATE"
-    assert " % of the budget. " in ask(client, total, "/preview")
+    assert " % more of the budget. " in ask(client, total, "/preview")
     assert world.charges() == 0
     assert "95 % interval" in ask(client, total)
     assert "nothing was charged" in ask(client, total)

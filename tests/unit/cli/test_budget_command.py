@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from contextlib import closing
 from fractions import Fraction
@@ -13,8 +14,9 @@ import pytest
 from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.accounting import BudgetVector
+from dpsql.accounting import ApproximateDP, BudgetVector, rho_of_total
 from dpsql.ledger import Account, Request, SQLiteLedger
+from dpsql.quantities import Delta, Epsilon
 
 POLICY = """\
 ledger = "ledger.sqlite"
@@ -35,6 +37,9 @@ epsilon = 0.1
 items = 10
 """
 SQL = "SELECT article FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (epsilon=.02, mechanism=limited_domain)"
+# of bob's limit, in percent, rounded up: 3 items of 0.02, of the rho of an epsilon of 0.2
+_LIMIT = rho_of_total(ApproximateDP(Epsilon("0.2"), Delta("5e-7"))).value
+BOB = math.ceil(10_000 * 3 * Fraction("0.02") ** 2 / 8 / _LIMIT) / 100
 
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
@@ -88,14 +93,15 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     code, out, err = run(folder, "budget", "--policy", "policy.toml", "--details")
     assert (code, err) == (0, "")
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
-    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    # two queries with a delta of 1/20 of half of all that queries draw from, and one with 1/20 of a fifth
+    assert balance[0] == "6 % of the budget is used, 94 % is left: about 9 more queries such as TOP 10 without counts"
     assert balance[1].startswith("guarantee: (1, 1e-06)-differential privacy")
     assert balance[2].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
     assert [line.split("  ")[0].strip() for line in accounts] == ["account", "(the total)", "alice", "bob", "carol"]
     spent = {line.split("  ")[0].strip(): (line.count("█"), line.count("·")) for line in accounts[1:]}
     assert spent["carol"] == (0, 48)
     assert all(solid + left == 48 and (solid > 0) == (name != "carol") for name, (solid, left) in spent.items())
-    assert "14%" in accounts[3]  # 3 items of 0.02 of bob's limit, rounded up
+    assert f"{BOB:g} %" in accounts[3]
     assert queries[0] == "the latest 3 of 3 queries, times in UTC"
     asked_by, texts = queries[1::2], queries[2::2]
     assert [line.split()[2] for line in asked_by] == ["alice", "alice", "bob"]
@@ -112,14 +118,15 @@ def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
     assert (code, err) == (0, "")
     assert not re.search(r"\brho\b|\bdelta\b", out)
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
-    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    # two queries with a delta of 1/20 of half of all that queries draw from, and one with 1/20 of a fifth
+    assert balance[0] == "6 % of the budget is used, 94 % is left: about 9 more queries such as TOP 10 without counts"
     assert accounts[0].split()[:2] == ["account", "used"]
     assert [line.split("  ")[0] for line in accounts[1:]] == ["(the total)", "alice", "bob", "carol"]
     assert all(line.count("█") + line.count("·") == 24 for line in accounts[1:])
-    assert accounts[1].endswith(" 15%")
-    assert [line.split("  ")[-1].strip() for line in queries[1::2]] == ["used 5 %"] * 3
+    assert accounts[1].endswith(" 6 %")
+    assert [line.split("  ")[-1].strip() for line in queries[1::2]] == ["used 2.5 %", "used 2.5 %", "used 1 %"]
     code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
-    assert out.splitlines()[-2].endswith("  used 14 %")  # of bob's own limit
+    assert out.splitlines()[-2].endswith(f"  used {BOB:g} %")  # of bob's own limit
 
 
 def test_how_many_queries_are_listed(folder: Path) -> None:
@@ -167,7 +174,7 @@ def test_what_was_spent_by_one_who_is_disabled_now_is_still_shown(folder: Path) 
     policy.write_text(POLICY.replace("[analysts.alice]\nepsilon = 0.5", "[analysts.alice]\nenabled = false"))
     assert "alice        may run no query\n" in run(folder, "budget", "--policy", "policy.toml")[1]
     out = run(folder, "budget", "--policy", "policy.toml", "--details")[1]
-    assert "alice        may run no query; spent rho 0.00025, delta 5e-08, held rho 0" in out
+    assert "alice        may run no query; spent rho 0.00025, delta 2.5e-08, held rho 0" in out
     body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
     assert {account["account"]: account["limit"] for account in body["accounts"]}["alice"] is None
 
@@ -179,8 +186,11 @@ def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
         account = Account("dave", ledger.budget)
         ledger.reserve(Request("\x1b[31mfailed", worst, account)).settle(Fraction("0.002"), "failed")
     brief = run(folder, "budget", "--policy", "policy.toml")[1].splitlines()
-    assert brief[-4].split()[2:] == ["(no", "name)", "open", "holds", "8.8", "%"]
-    assert brief[-2].split()[2:] == ["dave", "failed", "used", "8.8", "%"]
+    assert brief[-4].split()[2:] == ["(no", "name)", "open", "used", "0", "%", "so", "far"]
+    # rho of 5 items and of what failed, less the delta of two queries, which was the larger share before
+    total = rho_of_total(ApproximateDP(Epsilon(1), Delta("5e-7"))).value
+    used = math.ceil(10_000 * (5 * Fraction("0.02") ** 2 / 8 + Fraction("0.002")) / total) - 500
+    assert brief[-2].split()[2:] == ["dave", "failed", "used", f"{used / 100:g}", "%"]
     _, accounts, queries = run(folder, "budget", "--policy", "policy.toml", "--details")[1].split("\n\n")
     total, *_, unnamed, dave = accounts.splitlines()[1:]
     assert total.count("▓") == 2

@@ -461,16 +461,51 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
     told = one_line(checked(folder))
     assert (
-        "alice: at most epsilon 0.5 and delta 1e-07 (7.3 % of the total's rho), meant for 40 items and 12 queries."
-        in told
+        "alice: at most epsilon 0.5 and delta 2.5e-08 (7.3 % of the total's rho and 25 % of its delta), meant for 40 "
+        "items and 12 queries." in told
     )
-    assert "bob: at most epsilon 0.1 and delta 1e-07 (0.34 % of the total's rho)" in told
+    assert "bob: at most epsilon 0.1 and delta 5e-09 (0.34 % of the total's rho and 5 % of its delta)" in told
     assert "Each of the unlisted: nothing." in told
     assert "may spend all" not in told
     asked = facts(folder)["analysts"]
     assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
+
+
+def check_shares(certificate: str = "zcdp", **analysts: dpsql.Analyst) -> list[tuple[str, str]]:
+    """Return the severity and the message of what is found about shares; raise where one is refused."""
+    from dpsql.curator import check_policy
+
+    budget = dpsql.Budget(1, "1e-6", certificate=certificate)
+    checked = check_policy(dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}, analysts=analysts))
+    return [(found.severity, found.message) for found in checked.findings if found.code == "policy-shares"]
+
+
+@pytest.mark.parametrize("certificate", ["zcdp", "pure"])
+def test_shares_of_which_one_can_use_up_anothers_are_refused(certificate: str) -> None:
+    half, most = dpsql.Analyst("0.5"), dpsql.Analyst("0.6")
+    assert not check_shares(certificate, ana=half, ben=half, cem=half, default=dpsql.Analyst("0.4"))
+    assert not check_shares(certificate, ana=most, ben=dpsql.Analyst(enabled=False))
+    with pytest.raises(
+        dpsql.PolicyError, match=r"\[policy-shares\] .*ana and ben have more .* alone can use up a part"
+    ):
+        check_shares(certificate, ana=most, ben=half)
+    with pytest.raises(dpsql.PolicyError, match="ana and an unlisted analyst have more"):
+        check_shares(certificate, ana=most, default=half)
+    ((severity, message),) = check_shares(certificate, default=most)
+    assert severity == "warning"
+    assert message.startswith("Two unlisted analysts have more ")
+
+
+def test_where_the_policy_says_the_delta_itself_it_is_a_warning() -> None:
+    half, said = dpsql.Analyst("0.5"), dpsql.Analyst("0.5", "1e-6")
+    ((severity, message),) = check_shares(ana=said, ben=half)
+    assert (severity, message.split(" together")[0]) == ("warning", "ana and ben have more delta")
+    with pytest.raises(dpsql.PolicyError, match="ana and ben have more epsilon together"):
+        check_shares(ana=dpsql.Analyst("0.9", "1e-6"), ben=dpsql.Analyst("0.9"))  # rho does not fit either
+    ((severity, _),) = check_shares(ana=dpsql.Analyst("0.6", "1e-6"), ben=dpsql.Analyst("0.6"))
+    assert severity == "warning"
 
 
 def test_the_population_is_told() -> None:

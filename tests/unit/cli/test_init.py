@@ -504,7 +504,7 @@ def test_the_policy_here_and_the_environment_are_defaults(tmp_path: Path, monkey
     named = {"DPSQL_POLICY": str(tmp_path / "policy.toml"), "DPSQL_DB": str(tmp_path / "events.duckdb")}
     assert dpsql_command(*asked, cwd=elsewhere, **named)[0] == 0
     code, out_, _ = dpsql_command("budget", cwd=elsewhere, **named)
-    assert (code, b"of the budget is left" in out_) == (0, True)
+    assert (code, b"of the budget is used, " in out_) == (0, True)
     for name, value in {**named, "DPSQL_ANALYST": "ana"}.items():
         monkeypatch.setenv(name, value)
     with dpsql.connect() as session:

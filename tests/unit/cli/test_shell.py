@@ -66,8 +66,8 @@ def test_a_script_is_answered_in_order_and_asking_again_is_free(folder: Path) ->
     assert (code, err) == (0, "")
     assert out.index("privacy_unit") < out.index("; used ") < out.index("; stored answer, nothing was charged")
     assert out.count("answered 3 of 3; ") == 2
-    assert len(re.findall(r"^20.* answered +rho 0\.\d+ +SELECT article, COUNT", out, re.MULTILINE)) == 1
-    assert out.rstrip().splitlines()[-2].startswith("94 % of the budget is left: about ")
+    assert len(re.findall(r"^20.* answered +used 6 % +SELECT article, COUNT", out, re.MULTILINE)) == 1
+    assert out.rstrip().splitlines()[-2].startswith("6 % of the budget is used, 94 % is left: about ")
 
 
 def test_the_last_statement_of_a_script_may_lack_its_semicolon(folder: Path) -> None:

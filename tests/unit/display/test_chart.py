@@ -39,7 +39,7 @@ def test_bars_and_intervals_are_the_released_ones() -> None:
     assert ends == list(zip(*(column.to_pylist() for column in answer.intervals(0.9).columns[1:]), strict=True))
     assert "90 %" in axes.get_xlabel()
     assert axes.get_title(loc="left") == "n by key"
-    assert "answered 10 of 10; used 28 % of the budget; about 2 more like this" in axes.get_xlabel()
+    assert "answered 10 of 10; used 27.28 % of the budget; about 2 more like this" in axes.get_xlabel()
     assert "rho" not in axes.get_xlabel() + axes.get_title(loc="left")
     assert [text.get_text() for text in axes.texts] == ["900", "400", "-3"]
 

@@ -102,7 +102,8 @@ def test_a_balance_adds_up() -> None:
     assert (int(granted), spent, reserved, int(remaining)) == (100, 30.0, 20.0, 50)
     assert balance.queries == 5
     assert str(balance).splitlines() == [
-        "50 % of the budget is left: about 5 more queries such as TOP 10 without counts",
+        "30 % of the budget is used, 20 % is held by open queries, 50 % is left: about 5 more queries such as TOP 10 "
+        "without counts",
         "guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries",
     ]
     lines = balance.details()
@@ -123,11 +124,12 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
     terms = terms_for("alice", alice=dpsql.Analyst("0.5"))
     assert terms.account is not None
     own, total = terms.account.budget, terms.budget
+    assert own.delta.value == Fraction("2.5e-7")  # half of the total's, as of epsilon
     third = own.refundable / 3
     mine = BudgetState(third, Fraction("1e-7"), third)
     for of_all, left in (
-        (mine, (own.rho.value / 3, Fraction("4e-7"))),
-        (BudgetState(total.rho.value, Fraction("1e-7"), Fraction(0)), (0, Fraction("4e-7"))),
+        (mine, (own.rho.value / 3, Fraction("1.5e-7"))),
+        (BudgetState(total.rho.value, Fraction("1e-7"), Fraction(0)), (0, Fraction("1.5e-7"))),
         (BudgetState(third, Fraction("4.5e-7"), third), (own.rho.value / 3, Fraction("5e-8"))),
     ):
         balance = compute_balance(terms, of_all, own=mine)
@@ -173,14 +175,14 @@ def test_whoever_has_no_limit_has_the_terms_of_the_total() -> None:
 def test_an_analyst_with_the_whole_total_has_exactly_its_rho() -> None:
     terms, whole = terms_for("alice", alice=dpsql.Analyst(1)), terms_of(1, "1e-6")
     assert terms.account == Sublimit("alice", whole.budget)
-    assert replace(terms, account=None) == whole
+    assert replace(terms, account=None, earlier_delta=None) == whole
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "0.999"])
-@pytest.mark.parametrize("delta", [None, "1e-7", "1e-6", "1e-12"])
-def test_a_limit_converts_as_a_total_does(epsilon: str, delta: str | None) -> None:
+@pytest.mark.parametrize("delta", ["1e-7", "1e-6", "1e-12"])
+def test_a_limit_converts_as_a_total_does(epsilon: str, delta: str) -> None:
     terms = terms_for("alice", alice=dpsql.Analyst(epsilon, delta))
-    alone = terms_of(epsilon, delta or "1e-6")
+    alone = terms_of(epsilon, delta)
     assert terms.account == Sublimit("alice", alone.budget)
     assert (terms.epsilon, terms.delta) == (alone.epsilon, alone.delta)
     assert terms.account.budget.rho < terms.budget.rho
@@ -209,14 +211,30 @@ def test_what_an_analyst_does_not_say_is_that_of_the_budget() -> None:
     policy = dpsql.Policy(budget, TABLES, analysts={"alice": dpsql.Analyst("0.5")})
     alone = terms_of("0.5", "1e-6", items=50, queries=4)
     terms = Terms.of_policy(policy, "alice")
-    assert (terms.epsilon, terms.delta) == (alone.epsilon, alone.delta)
+    assert (terms.epsilon, terms.delta.value) == (alone.epsilon, alone.delta.value / 2)
+    assert terms.earlier_delta == alone.delta
+
+
+@pytest.mark.parametrize("certificate", ["zcdp", "pure"])
+@pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
+def test_an_analyst_has_the_fraction_of_delta_that_they_have_of_epsilon(epsilon: str, certificate: str) -> None:
+    policy = dpsql.Policy(
+        dpsql.Budget(1, "1e-6", certificate=certificate), TABLES, analysts={"alice": dpsql.Analyst(epsilon)}
+    )
+    terms, whole = Terms.of_policy(policy, "alice"), Terms.of_total(policy)
+    assert terms.account is not None
+    assert terms.account.budget.permanent == Fraction(epsilon) * whole.budget.permanent
+    alone = Terms.of_total(dpsql.Policy(dpsql.Budget(epsilon, "1e-6", certificate=certificate), TABLES))
+    assert terms.account.budget.refundable == alone.budget.refundable
+    assert terms.delta.value == terms.account.budget.permanent / 20
 
 
 def test_the_unlisted_have_a_limit_each_and_the_unnamed_one_together() -> None:
     analysts = {"default": dpsql.Analyst("0.2"), "alice": dpsql.Analyst("0.5")}
     accounts = {name: terms_for(name, **analysts).account for name in (None, "bob", "carol", "alice")}
     assert [account and account.name for account in accounts.values()] == ["default", "bob", "carol", "alice"]
-    limit = terms_of("0.2", "1e-6").budget
+    alone = terms_of("0.2", "1e-6").budget
+    limit = replace(alone, permanent=alone.permanent / 5)
     assert all(accounts[name] and accounts[name].budget == limit for name in (None, "bob", "carol"))
 
 

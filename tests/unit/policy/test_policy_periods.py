@@ -225,7 +225,7 @@ def test_show_budget_says_which_period_it_is_and_until_when(opened: Opened) -> N
     hands(1.5)
     table = session.sql("SHOW BUDGET").arrow()
     assert table.column_names == ["measure", "granted", "spent", "reserved", "remaining", "period", "until"]
-    assert table["period"].to_pylist() == [2, 2, 2]
+    assert table["period"].to_pylist() == [2, 2, 2, 2]
     assert set(table["until"].to_pylist()) == {START + 2 * MONTH}
     lines = str(session.budget).splitlines()
     assert lines[-1] == (

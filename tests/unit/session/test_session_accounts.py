@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import threading
@@ -107,12 +108,19 @@ def test_a_balance_holds_no_running_epsilon(folder: Path) -> None:
 
 def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
     with opened(folder, "bob") as bob, opened(folder) as nobody:
-        with pytest.raises(dpsql.BudgetExceeded, match="may use 140 % of the limit of account bob, and 100 % is left"):
+        limit, worst = bob.budget.limit.refundable, 12 * 2 * ITEM
+        percent = f"{math.ceil(10_000 * worst / limit) / 100:g}"
+        words = f"may use {percent} % more of the limit of account bob, and 100 % is left"
+        with pytest.raises(dpsql.BudgetExceeded, match=words):
             bob.sql(SQL.replace("TOP 4", "TOP 12"))
-        with pytest.raises(dpsql.BudgetExceeded, match="may use 120 % of the limit of account bob, and 100 % is left"):
+        with pytest.raises(
+            dpsql.BudgetExceeded, match="may use 120 % more of the limit of account bob, and 100 % is left"
+        ):
             bob.sql(SQL.replace("0.02)", "0.02, delta = 6e-8)"))
         nobody.sql("SELECT article FROM reads GROUP BY article TOP 450 PRIVATE WITH (epsilon = 0.02)")
-        with pytest.raises(dpsql.BudgetExceeded, match=r"may use \d+ % of the budget, and [\d.]+ % is left") as caught:
+        with pytest.raises(
+            dpsql.BudgetExceeded, match=r"may use [\d.]+ % more of the budget, and [\d.]+ % is left"
+        ) as caught:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
@@ -121,7 +129,7 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
 def test_where_both_are_short_the_hint_mends_both(folder: Path) -> None:
     with (
         opened(folder, "bob") as bob,
-        pytest.raises(dpsql.BudgetExceeded, match="may use 140 %") as caught,
+        pytest.raises(dpsql.BudgetExceeded, match=r"may use 13\d.* % more") as caught,
     ):
         bob.sql(SQL.replace("TOP 4", "TOP 12").replace("0.02)", "0.02, delta = 6e-8)"))
     assert caught.value.hint.count("delta = 5e-8") == 2
@@ -195,7 +203,10 @@ def test_a_limit_that_was_lowered_keeps_what_was_spent_and_what_was_answered(fol
         assert balance.rho.spent == 8 * ITEM > balance.rho.granted
         assert (balance.rho.remaining, balance.items) == (0, 0)
         assert alice.sql(SQL).fetchall() == first.fetchall()
-        with pytest.raises(dpsql.BudgetExceeded, match="of the limit of account alice, and 0 % is left"):
+        with pytest.raises(
+            dpsql.BudgetExceeded,
+            match=r"The share of account alice is used\. .* and 0 % is left\. Stored answers stay free\.",
+        ):
             alice.sql(ANEW)
 
 
@@ -336,6 +347,34 @@ def test_a_session_that_is_open_cites_what_the_ledger_promises_now(folder: Path,
         assert "guarantee: (2, 1e-06)-differential privacy for every privacy unit per 30" in str(session.budget)
 
 
+def test_an_analyst_who_used_more_than_the_default_delta_keeps_stored_answers(folder: Path) -> None:
+    """Before 0.12 a limit without delta had all of the total's."""
+    with (folder / "policy.toml").open("a") as policy:
+        policy.write("[analysts.dora]\nepsilon = 0.5\ndelta = 1e-6\n")
+    large = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (delta = 4e-7)"
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE"
+    with opened(folder, "dora") as dora:
+        first = dora.sql(large)
+    text = (folder / "policy.toml").read_text()
+    (folder / "policy.toml").write_text(
+        text.replace("[analysts.dora]\nepsilon = 0.5\ndelta = 1e-6", "[analysts.dora]\nepsilon = 0.5")
+    )
+    with opened(folder, "dora") as dora:
+        balance = dora.budget
+        assert balance.delta.granted == Fraction("2.5e-7") < balance.delta.spent == Fraction("4e-7")
+        assert str(balance).startswith("100 % of the budget is used, 0 % is left: not enough for")
+        assert all(amount >= 0 for row in dora.sql("SHOW BUDGET").fetchall() for amount in row[1:])
+        assert dora.history["percent_used"].to_pylist() == [100.0]
+        assert dora.sql(large).fetchall() == first.fetchall()
+        assert dora.sql(large).receipt.replayed
+        with pytest.raises(dpsql.BudgetExceeded, match=r"The share of account dora is used\. ") as caught:
+            dora.sql(SQL)
+        assert "name them, such as domain" in caught.value.hint
+        receipt = dora.sql(total).receipt
+        assert (receipt.used, receipt.items_charged) == (0, 1)
+        assert "0 % more: names that nobody listed have used more of the budget" in str(receipt)
+
+
 # history
 
 
@@ -355,6 +394,7 @@ def test_a_history_is_ones_own_newest_last(folder: Path) -> None:
         "rho_charged",
         "delta_charged",
         "state",
+        "percent_used",
     ]
     rows = table.to_pylist()
     assert [row["query"] for row in rows] == [SQL, ANEW]
@@ -362,6 +402,7 @@ def test_a_history_is_ones_own_newest_last(folder: Path) -> None:
     assert [row["rho_charged"] for row in rows] == [float(receipt.loss.rho) for receipt in receipts]
     assert [row["delta_charged"] for row in rows] == [float(receipt.delta) for receipt in receipts]
     assert [row["state"] for row in rows] == ["answered", "answered"]
+    assert [row["percent_used"] for row in rows] == [float(receipt.percent_used) for receipt in receipts]
     with opened(folder, "alice") as later:
         assert later.history.equals(table)
     with pytest.raises(dpsql.UsageError):

@@ -274,7 +274,11 @@ def test_all_that_is_told_speaks_the_currency(session: Session, certificate: str
     ]
     for text in told:
         assert ("rho" in text) <= (certificate == "zcdp")
-    assert session.sql("SHOW BUDGET").arrow().column("measure").to_pylist()[:2] == [first, second]
+    assert session.sql("SHOW BUDGET").arrow().column("measure").to_pylist()[:3] == [
+        "percent of the budget",
+        first,
+        second,
+    ]
     cited = "zero-concentrated differential privacy" in answer.statement()
     assert cited == (certificate == "zcdp")
     assert Certificate(certificate).words in answer.statement()
@@ -313,7 +317,7 @@ def test_when_delta_is_short_the_reason_says_so(reads: duckdb.DuckDBPyConnection
             session.sql(ONE)
         with pytest.raises(BudgetExceeded) as caught:
             session.sql(ONE)
-        assert caught.value.reason.endswith(" % of the budget, and 0 % is left.")
+        assert caught.value.reason.endswith(" % more of the budget, and 0 % is left.")
         assert caught.value.hint == "Only a query whose keys are known fits: name them, such as domain = ['DE', 'FR']."
         session.sql(KNOWN)
 

@@ -122,7 +122,10 @@ def test_the_budget(session: dpsql.Session) -> None:
         for account in (after.rho, after.delta):
             assert account.granted == account.spent + account.reserved + account.remaining
         assert f"about {after.items} more items at epsilon {after.epsilon}" in after.details()
-        shown = session.sql("SHOW BUDGET").arrow().to_pylist()
+        share, *shown = session.sql("SHOW BUDGET").arrow().to_pylist()
+        assert (share["measure"], share["granted"], share["reserved"]) == ("percent of the budget", 100, 0)
+        assert share["spent"] == float(after.percent_used) == 100 - share["remaining"]
+        assert share["spent"] == float(before.percent_used + answer.receipt.percent_used)
         assert [row["measure"] for row in shown] == ["rho", "delta", f"items of epsilon {after.epsilon}"]
         assert shown[0]["spent"] == pytest.approx(float(after.rho.spent), rel=1e-6)  # as it is shown
         assert int(shown[2]["remaining"]) == after.items

@@ -24,9 +24,10 @@ from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
 HINT = "Hint: Ask the curator. The details may hold private values, so they are not stored."
+CHARGED = "the query is charged in full: {used} of the budget."
 FIXED = {
-    "engine-failed": f"[engine-failed]: The engine could not answer; the query is charged in full. {HINT}",
-    "release-failed": f"[release-failed]: The answer could not be drawn; the query is charged in full. {HINT}",
+    "engine-failed": f"[engine-failed]: The engine could not answer; {CHARGED} {HINT}",
+    "release-failed": f"[release-failed]: The answer could not be drawn; {CHARGED} {HINT}",
 }
 
 
@@ -71,7 +72,8 @@ def assert_charged_in_full(session: Session, sql: str, code: str = "engine-faile
     worst = session.explain(sql).worst_case
     with pytest.raises(dpsql.EngineError) as caught:
         session.sql(sql)
-    assert str(caught.value) == FIXED[code]
+    assert str(caught.value) == FIXED[code].format(used=f"{session.budget.percent_used.normalize():f} %")
+    assert session.history["percent_used"].to_pylist() == [float(session.budget.percent_used)]
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert session.budget.rho.spent == worst.rho.value

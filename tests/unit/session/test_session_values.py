@@ -304,7 +304,7 @@ def test_surfaces_say_which_values_were_charged(files: dict[int | None, Path]) -
         assert session.forecast(other).at_worst > session.forecast(sql).at_worst
         shown = session.sql("SHOW BUDGET").arrow()
         assert shown.column_names[-1] == "reads.country"
-        assert shown["reads.country"].to_pylist() == [None] * 3 + ["DE"] * 3 + ["FR"] * 3
+        assert shown["reads.country"].to_pylist() == [None] * 4 + ["DE"] * 4 + ["FR"] * 4
         assert "of each value that queries named: DE " in str(session.budget)
         assert session.history["reads.country"].to_pylist() == [["DE", "FR"], None]
         replayed = session.sql(sql).receipt
