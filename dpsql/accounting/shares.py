@@ -42,9 +42,11 @@ class Rise:
         return self.by_value.get(value, self.by_value.get(None, NO_RISE))
 
     def __add__(self, other: Rise) -> Rise:
+        total = Rise(self.share + other.share, self.steps + other.steps)
+        if not self.by_value and not other.by_value:
+            return total
         values = dict.fromkeys((*self.by_value, *other.by_value))
-        by_value = {value: self.of(value) + other.of(value) for value in values}
-        return Rise(self.share + other.share, self.steps + other.steps, by_value)
+        return replace(total, by_value={value: self.of(value) + other.of(value) for value in values})
 
     @property
     def percent(self) -> Decimal:
@@ -72,19 +74,18 @@ def to_percent(steps: int) -> Decimal:
 
 def compute_used_share(state: BudgetState, limit: BudgetVector) -> Fraction:
     """Return the used share of a limit: the larger of its currencies' shares, at most 1; reservations do not count."""
-    pairs = (state.spent, limit.refundable), (state.permanent, limit.permanent)
-    return max(_divide(used, granted) for used, granted in pairs)
-
-
-def _divide(used: Fraction, granted: Fraction) -> Fraction:
-    return used / granted if 0 <= used < granted else Fraction(used > 0)
+    (spent, refundable), (gone, permanent) = (state.spent, limit.refundable), (state.permanent, limit.permanent)
+    return max(
+        spent / refundable if spent < refundable else Fraction(spent > 0),
+        gone / permanent if gone < permanent else Fraction(gone > 0),
+    )
 
 
 def measure_rise(
     limit: BudgetVector,
     common: BudgetState,
-    change: Callable[[BudgetState], BudgetState],
     *,
+    change: Callable[[BudgetState], BudgetState],
     states: Mapping[str, BudgetState] | None = None,
     values: Iterable[str] = (),
 ) -> Rise:

@@ -120,7 +120,7 @@ class Shell:
         write_answer(answer, self.mode, detailed=detailed, quote_formulas=self.quotes_formulas)
 
     def _write_history(self) -> None:
-        rows = []
+        rows = list[tuple[str, ...]]()
         for query in self.session.history.to_pylist():
             charged = next(value for name, value in query.items() if name.endswith("_charged"))
             used = f"{query['percent_used']:.6g}"

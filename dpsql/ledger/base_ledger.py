@@ -307,7 +307,11 @@ class Ledger(ABC):
             admit(request, of_total, of_account=of_account)
             limit = account.budget if account else None
             rise = self._measure_rise(
-                book, lambda state: add_worst_case(state, worst), account=name, limit=limit, values=request.values
+                book,
+                change=lambda state: add_worst_case(state, worst),
+                account=name,
+                limit=limit,
+                values=request.values,
             )
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
@@ -506,7 +510,7 @@ class Ledger(ABC):
                 freed = held.worst_case.permanent if frees_delta else 0
                 return replace(state, permanent=state.permanent - freed)
 
-            rise = self._measure_settlement(book, held, charge, loss=outcome.loss)
+            rise = self._measure_settlement(book, held, charge=charge, loss=outcome.loss)
             if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
                 for holder in dict.fromkeys((None, held.account)):
                     book.set_balance(holder, charge(book.balance(holder)))
@@ -522,8 +526,8 @@ class Ledger(ABC):
         self,
         book: LedgerTransaction,
         held: Reservation,
-        charge: Callable[[BudgetState], BudgetState],
         *,
+        charge: Callable[[BudgetState], BudgetState],
         loss: Fraction,
     ) -> Rise:
         """Return by how much a settlement raises the used share of its account.
@@ -533,17 +537,17 @@ class Ledger(ABC):
         """
         calendar, is_folded = book.terms().calendar, bool(held.values) and held.number <= self._history.folded
         if not is_folded and (calendar is None or calendar.includes(held.number)):
-            return self._measure_rise(book, charge, account=held.account, limit=held.limit, values=held.values)
+            return self._measure_rise(book, change=charge, account=held.account, limit=held.limit, values=held.values)
         limit = held.limit or book.terms().budget
         lost = BudgetState(spent=held.worst_case.refundable if is_folded else loss)
         states: dict[str, BudgetState] | None = {} if held.values else None
-        return measure_rise(limit, BudgetState(), lambda _: lost, states=states, values=held.values)
+        return measure_rise(limit, BudgetState(), change=lambda _: lost, states=states, values=held.values)
 
     def _measure_rise(
         self,
         book: LedgerTransaction,
-        change: Callable[[BudgetState], BudgetState],
         *,
+        change: Callable[[BudgetState], BudgetState],
         account: str | None,
         limit: BudgetVector | None,
         values: tuple[str, ...],
@@ -551,7 +555,7 @@ class Ledger(ABC):
         """Return by how much a change, which is yet to be made, raises the used share of an account or of the total."""
         granted = limit or book.terms().budget
         states = None if self._history.division is None and not values else self._find_values(book, account)
-        return measure_rise(granted, book.balance(account), change, states=states, values=values)
+        return measure_rise(granted, book.balance(account), change=change, states=states, values=values)
 
     def _agree(self, book: LedgerTransaction, account: str | None = None) -> None:
         """Read the new events, and check that terms, total and account are what all events add up to.

@@ -149,7 +149,7 @@ def find_refusal(
     left = read_left()
     if reach.is_possible and not needs_consent(plan, left, given=given):
         return None
-    others = " or ".join(list_alternatives(plan, left, terms))
+    others = " or ".join(list_alternatives(plan, left, terms=terms))
     hint = f"These are run without consent: {others}." if others else ""
     reason, place = _describe(plan, reach), plan.query.clause.place
     if not reach.is_possible:
@@ -188,7 +188,7 @@ def _fits(worst: BudgetVector, left: BudgetVector) -> bool:
     return worst.refundable <= left.refundable and worst.permanent <= left.permanent
 
 
-def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[str]:
+def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterator[str]:
     """Yield queries of the same kind that fit into what is left, and are run without consent, as they are written.
 
     The last is a total.
@@ -198,7 +198,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[
     def is_run(*, k: int | None = clause.k, **options: Decimal) -> bool:
         changed = {name: Option(value, clause.place) for name, value in options.items()}
         other = replace(clause, k=k, options=MappingProxyType({**clause.options, **changed}))
-        return _is_run(replace(query, clause=other), left, terms)
+        return _is_run(replace(query, clause=other), left, terms=terms)
 
     if not _has_header(query):
         fewer = _find_last((clause.k or 1) - 1, lambda k: is_run(k=k))
@@ -213,7 +213,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, terms: Terms) -> Iterator[
         if larger is not None:
             yield _write_clause(query, epsilon=f"{larger:f}")
     # of one value of `budget_by` a total of all values is charged to all of them
-    if query.charged_values is None and _is_run(_make_total(query), left, terms):
+    if query.charged_values is None and _is_run(_make_total(query), left, terms=terms):
         source = ".".join(map(write_name, query.table.split(".")))
         yield f"SELECT COUNT(DISTINCT {write_name(query.unit_name)}) FROM {source} PRIVATE"  # noqa: S608
 
@@ -227,12 +227,12 @@ def write_list_note(plan: Plan, terms: Terms) -> Plan:
     price, items = plan.price(plan.worst_case).refundable, plan.worst_items
     longest = next((k for k in range(cut.more, cut.k, -1) if price * plan.items(k) <= limit.refundable * items), 0)
     other = replace(plan.query, clause=replace(plan.query.clause, k=longest))
-    is_run = longest > 0 and _is_run(other, limit, terms)
+    is_run = longest > 0 and _is_run(other, limit, terms=terms)
     note = cut.describe(lambda k: is_run and k == longest)
     return replace(plan, query=replace(plan.query, list_note=note))
 
 
-def _is_run(query: PrivateQuery, left: BudgetVector, terms: Terms) -> bool:
+def _is_run(query: PrivateQuery, left: BudgetVector, *, terms: Terms) -> bool:
     """Return whether a query fits into what is left, and is run without consent."""
     other: Plan | None = None
     with suppress(Error):  # the policy, or another option of the query, excludes it

@@ -174,7 +174,7 @@ def explain_shortfall(
         affordable = math.floor(remaining.refundable / plan.item_price)
         hint = _find_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
         if find_reach(plan) is not None and not has_consent(plan):  # what fits must be run, too
-            fits = " or ".join(list_alternatives(plan, remaining, terms))
+            fits = " or ".join(list_alternatives(plan, remaining, terms=terms))
             hint = f"{fits} would fit." if fits else "What is left is not enough for such a query, nor for a total."
     if calendar is not None:
         hint += f" Now: {calendar}."

@@ -131,10 +131,12 @@ def _list_analysts(check: Check) -> Iterator[str]:
         if analyst.epsilon is None:
             yield f"{who}: nothing."
         else:
+            shares = (
+                f"{100 * analyst.share:.2g} % of the total's {first} and {100 * analyst.delta_share:.2g} % of its delta"
+            )
             yield (
-                f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} ({100 * analyst.share:.2g} % "
-                f"of the total's {first} and {100 * analyst.delta_share:.2g} % of its delta), meant for {analyst.items} "
-                f"items and {analyst.queries} queries."
+                f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} ({shares}), meant for "
+                f"{analyst.items} items and {analyst.queries} queries."
             )
     if all(analyst.name is not None for analyst in check.analysts):
         who = "An analyst who is not listed" if check.analysts else "Anybody who can open a session"

@@ -42,7 +42,7 @@ class _Period:
         """Reserve or settle an entry, and return by how much that raised the used share."""
         change = partial(_settle if settles else _reserve, entry)
         states = self.values if by_value else None
-        rise = measure_rise(limit, self.common, change, states=states, values=entry.values)
+        rise = measure_rise(limit, self.common, change=change, states=states, values=entry.values)
         if entry.values:
             self.values |= {value: change(self.values.get(value, BudgetState())) for value in entry.values}
         else:

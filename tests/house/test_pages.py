@@ -280,6 +280,8 @@ def test_the_page_of_mechanisms_has_the_costs_where_nothing_stands_out() -> None
 
 
 def test_the_receipt_that_a_page_explains_is_one() -> None:
+    from fractions import Fraction
+
     from dpsql import Budget, Policy, PrivateTable, Receipt
     from dpsql.accounting import ZCDP, BudgetVector, Rise
     from dpsql.mechanisms import Selection

@@ -481,7 +481,7 @@ def test_a_command_reads_standard_sql_as_private_where_it_is_told(folder: Path) 
 def test_a_command_gives_consent_where_it_is_told(folder: Path) -> None:
     text = "SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
     policy = folder / "policy.toml"
-    policy.write_text(policy.read_text().replace("columns = [", "population = 200\ncolumns = [", 1))
+    policy.write_text(policy.read_text().replace('"user_id"\n', '"user_id"\npopulation = 200\n', 1))
     code, _, err = asked(folder, "query", text)
     assert code == 3
     assert "[consent]" in err

@@ -261,7 +261,7 @@ def test_standard_sql_is_read_as_private_where_it_is_turned_on(folder: Path) -> 
 def test_consent_is_given_where_it_is_turned_on(folder: Path) -> None:
     text = "SELECT article FROM reads WHERE article <> '{}' GROUP BY article TOP 50 PRIVATE;\n"
     policy = folder / "policy.toml"
-    policy.write_text(policy.read_text().replace("columns = [", "population = 200\ncolumns = [", 1))
+    policy.write_text(policy.read_text().replace('"user_id"\n', '"user_id"\npopulation = 200\n', 1))
     code, _, err = piped(folder, f".consent on\n{text.format('x')}.consent off\n{text.format('x')}{text.format('y')}")
     assert code == 3
     assert err.count("[consent]") == 1

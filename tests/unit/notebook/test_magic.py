@@ -285,7 +285,7 @@ def test_standard_sql_is_read_as_private_in_a_session_that_was_opened_so(shell: 
 
 def test_consent_is_given_to_a_session_that_was_opened_so(shell: InteractiveShell) -> None:
     policy = Path("policy.toml")
-    policy.write_text(policy.read_text().replace("columns = [", "population = 200\ncolumns = [", 1))
+    policy.write_text(policy.read_text().replace('"user_id"\n', '"user_id"\npopulation = 400\n', 1))
     names = "%dpsql SELECT article FROM reads GROUP BY article TOP 50 PRIVATE"
     ran(shell, CONNECT)
     assert refused(shell, names).code == "consent"
