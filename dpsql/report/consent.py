@@ -17,6 +17,7 @@ whatever this says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,7 +32,6 @@ from dpsql.errors import Error, Refusal
 from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
-from dpsql.receipt import format_share
 from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
@@ -40,7 +40,7 @@ from dpsql.terms import Terms
 
 _WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
 _CHEAP = Fraction(1, 10)  # of what is left of the budget
-_TRIED_BOUND = 3
+_TRIED_BOUNDS = (3, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,12 @@ def _describe(plan: Plan, reach: Reach) -> str:
         )
     about = f"Each {singular} needs about {float(reach.units):,.0f}"
     if reach.share > 1:
-        return f"{about} {units} for an even chance to be returned, and there are about {population}."
-    return f"{about} of {population} {units}, {format_share(reach.share)}, for an even chance to be returned."
+        return f"{about} {units} for an even chance to be returned. There are about {population}."
+    return f"{about} of {population} {units}, {_write_percent(reach.share)}, for an even chance to be returned."
+
+
+def _write_percent(share: Fraction) -> str:
+    return f"{math.ceil(100 * share)} %"
 
 
 def has_consent(plan: Plan, *, given: bool | None = None) -> bool:
@@ -150,15 +154,15 @@ def find_refusal(
     if reach.is_possible and not needs_consent(plan, left, given=given):
         return None
     others = " or ".join(list_alternatives(plan, left, terms=terms))
-    hint = f"These are run without consent: {others}." if others else ""
+    hint = f"These need fewer {plural(unit_noun(plan.query.unit_name))}, and no consent: {others}." if others else ""
     reason, place = _describe(plan, reach), plan.query.clause.place
     if not reach.is_possible:
-        hint = hint.replace("without consent", "now") or "Leave the query out."
+        hint = hint.replace(", and no consent", "") or "Leave the query out."
         hint += f" If there are more {plural(unit_noun(plan.query.unit_name))}, ask the curator to raise population."
         return Refusal("unreachable", reason, hint=hint, place=place)
     worst = plan.price(plan.worst_case)
-    share = format_share(worst.share_of(left))
-    reason = f"{reason.removesuffix('.')}, and the query may use {share} of what is left of the budget."
+    share = _write_percent(worst.share_of(left))
+    reason = f"{reason} The query may use {share} of what is left of the budget."
     if _fits(worst, left):
         hint = f"{_propose_consent(plan.query)} {hint}".rstrip()
     return Refusal("consent", reason, hint=hint or "Ask the curator for more budget.", place=place)
@@ -189,29 +193,40 @@ def _fits(worst: BudgetVector, left: BudgetVector) -> bool:
 
 
 def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterator[str]:
-    """Yield queries of the same kind that fit into what is left, and are run without consent, as they are written.
+    """Yield queries of the same kind that fit into what is left, and for which groups are likely to have enough units.
 
-    The last is a total.
+    They are written as they can be pasted, and are run without consent. The last is a total.
     """
     query, clause = plan.query, plan.query.clause
 
-    def is_run(*, k: int | None = clause.k, **options: Decimal) -> bool:
+    def is_likely(*, k: int | None = clause.k, **options: Decimal) -> bool:
         changed = {name: Option(value, clause.place) for name, value in options.items()}
         other = replace(clause, k=k, options=MappingProxyType({**clause.options, **changed}))
-        return _is_run(replace(query, clause=other), left, terms=terms)
+        other_plan = _plan_other(replace(query, clause=other), terms)
+        reach = None if other_plan is None else find_reach(other_plan)
+        return other_plan is not None and is_admitted(other_plan, left) and (reach is None or reach.share <= _ASKED)
+
+    def find_epsilon(**options: Decimal) -> Decimal | None:
+        return _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_likely(epsilon=value, **options))
 
     if not _has_header(query):
-        fewer = _find_last((clause.k or 1) - 1, lambda k: is_run(k=k))
+        fewer = _find_last((clause.k or 1) - 1, lambda k: is_likely(k=k))
         if fewer:
             is_short = clause.implied and query.limit is not None and not clause.options
             yield f"LIMIT {fewer}" if is_short else _write_clause(query, k=fewer)
         bound = plan.max_groups_contributed
-        is_open = bound is None or plan.request.own_cap or bound > _TRIED_BOUND
-        if is_open and is_run(max_groups_contributed=Decimal(_TRIED_BOUND)):
-            yield _write_clause(query, max_groups_contributed=str(_TRIED_BOUND))
-        larger = _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_run(epsilon=value))
+        is_open = bound is None or plan.request.own_cap
+        bounds = [each for each in _TRIED_BOUNDS if is_open or (bound is not None and each < bound)]
+        enough = next((each for each in bounds if is_likely(max_groups_contributed=Decimal(each))), None)
+        larger = find_epsilon()
+        if enough is not None:
+            yield _write_clause(query, max_groups_contributed=str(enough))
         if larger is not None:
             yield _write_clause(query, epsilon=f"{larger:f}")
+        if bounds and enough is None and larger is None:
+            larger = find_epsilon(max_groups_contributed=Decimal(bounds[0]))
+            if larger is not None:
+                yield _write_clause(query, max_groups_contributed=str(bounds[0]), epsilon=f"{larger:f}")
     # of one value of `budget_by` a total of all values is charged to all of them
     if query.charged_values is None and _is_run(_make_total(query), left, terms=terms):
         source = ".".join(map(write_name, query.table.split(".")))
@@ -234,10 +249,15 @@ def write_list_note(plan: Plan, terms: Terms) -> Plan:
 
 def _is_run(query: PrivateQuery, left: BudgetVector, *, terms: Terms) -> bool:
     """Return whether a query fits into what is left, and is run without consent."""
-    other: Plan | None = None
-    with suppress(Error):  # the policy, or another option of the query, excludes it
-        other = plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))  # it is priced, and not run
+    other = _plan_other(query, terms)
     return other is not None and is_admitted(other, left)
+
+
+def _plan_other(query: PrivateQuery, terms: Terms) -> Plan | None:
+    """Return the plan of a query that is priced, and not run; None where it is refused."""
+    with suppress(Error):  # the policy, or another option of the query, excludes it
+        return plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))
+    return None
 
 
 def _find_last(most: int, holds: Callable[[int], bool]) -> int:

@@ -137,7 +137,7 @@ def test_a_cheap_query_is_run_until_others_were_charged() -> None:
     spend(session, Fraction(1, 2))
     found = refusal(session, other)
     assert found is not None
-    assert re.search(r"and the query may use (1\d|2\d) % of what is left of the budget\.$", found.reason)
+    assert re.search(r"The query may use \d\d % of what is left of the budget\.$", found.reason)
     assert refusal(session, cheap) is None  # it is stored
 
 
@@ -196,7 +196,7 @@ def test_a_plan_and_a_receipt_warn_above_a_tenth_in_one_sentence() -> None:
 def test_no_share_is_named_where_a_group_needs_more_than_all() -> None:
     (sentence,) = session_over().explain(NAMES.format(k=10)).warnings
     assert re.fullmatch(
-        r"Each article needs about \d+ users for an even chance to be returned, and there are about 400\.", sentence
+        r"Each article needs about \d+ users for an even chance to be returned. There are about 400\.", sentence
     )
 
 
@@ -391,7 +391,7 @@ def followed(text: str, hint: str) -> tuple[list[str], str]:
         return text[: clause.start()] + new.removesuffix(" in place of LIMIT")
 
     consented = re.search(r"end the private query with (.*?)(, or SET dpsql\.consent = on)?\.(?= |$)", hint)
-    listed = re.search(r"(?:These are run (?:without consent|now): (.*?)\.(?= If|$)|^(.*) would fit\.$)", hint)
+    listed = re.search(r"(?:These need fewer users(?:, and no consent)?: (.*?)\.(?= If|$)|^(.*) would fit\.$)", hint)
     others = [] if listed is None else (listed[1] or listed[2]).split(" or ")
     return [put(each) for each in others], "" if consented is None else put(consented[1])
 
@@ -425,6 +425,8 @@ def test_what_a_refusal_proposes_is_run(text: str, used: Fraction, population: i
     assert others or used > Fraction(1, 2), found.hint
     for each in others:
         assert ask(each) is None, (found.hint, each)
+        plan = session_over(population, implicit=True).explain(each)
+        assert plan.need is None or Fraction(plan.need.units) <= Fraction(population, 5), (found.hint, each)
     if consented:
         assert ask(consented) is None
 
@@ -439,22 +441,29 @@ def test_a_query_that_cannot_be_paid_is_not_offered_with_consent() -> None:
         session.sql(text, consent=True)
 
 
-def test_the_longest_list_is_proposed() -> None:
-    text = NAMES.format(k=100)
+def test_no_shorter_list_is_proposed_that_needs_as_many_users() -> None:
+    """TOP 9 would need no consent, as it may use less than a tenth, and could hardly return a row either."""
+    found = refusal(session_over(), f"{NAMES.format(k=10)} WITH (epsilon = 0.06)")
+    assert found is not None
+    assert not re.search(r"TOP [1-9] ", found.hint)
+    assert "max_groups_contributed = 1" in found.hint
+
+
+def test_a_bound_and_a_larger_epsilon_are_proposed_together_where_neither_is_enough() -> None:
+    text = NAMES.format(k=11)
     found = refusal(session_over(), text)
     assert found is not None
-    proposed = re.search(r"without consent: TOP (\d+) PRIVATE or", found.hint)
+    proposed = re.search(r": TOP 11 PRIVATE WITH \((max_groups_contributed = 3), epsilon = (0\.\d+)\)", found.hint)
     assert proposed is not None
-    k = int(proposed[1])
-    assert refusal(session_over(), NAMES.format(k=k)) is None
-    assert refusal(session_over(), NAMES.format(k=k + 1)) is not None
+    both = f"{text} WITH ({proposed[1]}, epsilon = {proposed[2]})"
+    assert need(both) <= Fraction(USERS, 5) < min(need(f"{text} WITH ({proposed[1]})"), need(text))
 
 
 def test_a_larger_epsilon_is_proposed_where_it_is_enough_and_no_larger() -> None:
     text = f"{NAMES.format(k=40)} WITH (epsilon = 0.03)"
     found = refusal(session_over(1000), text)
     assert found is not None
-    proposed = re.search(r"or TOP 40 PRIVATE WITH \(epsilon = (0\.\d+)\)", found.hint)
+    proposed = re.search(r"(?:or|:) TOP 40 PRIVATE WITH \(epsilon = (0\.\d+)\)", found.hint)
     assert proposed is not None
     enough = Fraction(proposed[1])
     assert need(text.replace("0.03", proposed[1])) <= Fraction(1000, 5)
