@@ -29,7 +29,8 @@ from dpsql.server.serve import run
 from dpsql.server.users import User, add_user, remove_user
 
 WORDS = "correct horse battery"
-QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"
+# of a price that noise does not decide
+QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1, mechanism = limited_domain)"
 POLICY = """\
 ledger = "ledger.sqlite"
 [budget]

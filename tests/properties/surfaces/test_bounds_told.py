@@ -22,7 +22,7 @@ from dpsql.integrations.sqlalchemy import DPSQLDialect
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)
 SQL = (
     "SELECT article, COUNT(*) AS visits, AVG(secret) AS mean FROM reads GROUP BY article "
-    "TOP 2 PRIVATE WITH (max_groups_contributed = 2)"
+    "TOP 2 PRIVATE WITH (max_groups_contributed = 2, gate = false)"
 )
 NOTE = (
     "each user counted in at most 2 groups: true values can be higher or lower; COUNT(*): each user counted with at "

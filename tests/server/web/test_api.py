@@ -23,6 +23,7 @@ from dpsql.server.web.api import ARROW, CSV, JSON, OPERATIONS, RECEIPT, choose_t
 from dpsql.session import Session
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
+BY_ITEM = f"{COUNTS} WITH (mechanism = limited_domain)"  # which costs an item for each name and count
 GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
 
 
@@ -40,8 +41,8 @@ def post(client: TestClient, name: str, body: object, auth: tuple[str, str] = AL
 
 
 def test_a_query_is_answered_with_its_receipt_and_charged_once(client: TestClient, world: World) -> None:
-    first = post(client, "query", {"sql": COUNTS})
-    again = post(client, "query", {"sql": COUNTS})
+    first = post(client, "query", {"sql": BY_ITEM})
+    again = post(client, "query", {"sql": BY_ITEM})
     assert first["columns"] == ["article", "n"]
     assert first["rows"] == again["rows"]
     assert first["interval"] == {"level": 0.95, "reach": 38, "columns": [1]}
@@ -51,7 +52,7 @@ def test_a_query_is_answered_with_its_receipt_and_charged_once(client: TestClien
 
 
 def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) -> None:
-    answer = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE, headers={"accept": ARROW})
+    answer = client.post("/api/v1/query", json={"sql": BY_ITEM}, auth=ALICE, headers={"accept": ARROW})
     assert answer.headers["content-type"] == ARROW
     table = pa.ipc.open_stream(answer.content).read_all()
     assert table.column_names == ["article", "n"]
@@ -59,10 +60,10 @@ def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) ->
 
 
 def test_an_answer_comes_as_csv_where_that_is_preferred(client: TestClient, world: World) -> None:
-    answer = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE, headers={"accept": CSV})
+    answer = client.post("/api/v1/query", json={"sql": BY_ITEM}, auth=ALICE, headers={"accept": CSV})
     assert answer.headers["content-type"] == "text/csv; header=present; charset=utf-8"
     header, *rows = csv.reader(io.StringIO(answer.text))
-    same = post(client, "query", {"sql": COUNTS})
+    same = post(client, "query", {"sql": BY_ITEM})
     assert header == same["columns"]
     shown = [[str(cell).replace("\u202e", "\ufffd") for cell in row] for row in same["rows"]]  # type: ignore[attr-defined]
     assert rows == shown
