@@ -101,10 +101,11 @@ def test_a_balance_adds_up() -> None:
     _, granted, spent, reserved, remaining = balance.rows()[2]
     assert (int(granted), spent, reserved, int(remaining)) == (100, 30.0, 20.0, 50)
     assert balance.queries == 5
+    # an item is 0.99968 %: 30 are 29.9904, and with 20 more 49.984
     assert str(balance).splitlines() == [
         (
-            "30 % of the budget is used, 20 % is held by open queries, 50 % is left: about 5 more queries such as "
-            "TOP 10 without counts"
+            "30 % of the budget is used, 19.99 % is held by open queries, 50.01 % is left: about 5 more queries such "
+            "as TOP 10 without counts"
         ),
         "guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries",
     ]
