@@ -199,7 +199,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterat
     """
     query, clause = plan.query, plan.query.clause
 
-    def is_likely(*, k: int | None = clause.k, **options: Decimal) -> bool:
+    def is_likely(k: int | None = clause.k, /, **options: Decimal) -> bool:
         changed = {name: Option(value, clause.place) for name, value in options.items()}
         other = replace(clause, k=k, options=MappingProxyType({**clause.options, **changed}))
         other_plan = _plan_other(replace(query, clause=other), terms)
@@ -210,7 +210,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterat
         return _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_likely(epsilon=value, **options))
 
     if not _has_header(query):
-        fewer = _find_last((clause.k or 1) - 1, lambda k: is_likely(k=k))
+        fewer = _find_last((clause.k or 1) - 1, is_likely)
         if fewer:
             is_short = clause.implied and query.limit is not None and not clause.options
             yield f"LIMIT {fewer}" if is_short else _write_clause(query, k=fewer)
