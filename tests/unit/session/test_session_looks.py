@@ -301,7 +301,7 @@ def test_a_second_statement_that_fails_is_charged_in_full_and_says_so(form: str,
     with pytest.raises(dpsql.EngineError) as caught:
         own.sql(sql)
     assert caught.value.code == "engine-failed"
-    assert str(caught.value).startswith("[engine-failed]: The engine could not answer; the query is charged in full.")
+    assert str(caught.value).startswith("[engine-failed]: The engine could not answer; the query is charged in full: ")
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "cell value" not in str(caught.value)
     assert own.budget.rho.spent == plan.worst_case.rho.value
