@@ -156,9 +156,13 @@ def plain(engine: Engine) -> Run:
     return lambda: engine.execute(statement)
 
 
-def private(engine: Engine, session: dpsql.Session, options: str) -> Run:
-    """Return what runs the engine's part of a private query: all statements that it may need, and nothing else."""
-    spec = session.explain(QUERY.format(k=10, options=options)).spec
+def private(engine: Engine, session: dpsql.Session, options: str, *, counts: bool = True) -> Run:
+    """Return what runs the engine's part of a private query: all statements that it may need, and nothing else.
+
+    It asks for names and, with `counts`, for their counts.
+    """
+    query = QUERY if counts else QUERY.replace(", COUNT(DISTINCT user_id) AS n", "")
+    spec = session.explain(query.format(k=10, options=options)).spec
     reads = [read.counting for read in (spec.rows, spec.second) if read is not None]
     statements = [Statement(counting.sql, counting.parameters) for counting in reads]
     return lambda: [engine.execute(each) for each in statements]
