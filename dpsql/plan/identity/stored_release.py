@@ -216,7 +216,7 @@ def _stream(table: pa.Table) -> bytes:
 
 _AUTO_BEFORE_0_11 = ("limited_domain", "gaussian_histogram", "weighted_gaussian", "domain_discovery")
 _KNOWN_DOMAIN = ("peeling",)
-_GATED = frozenset(["gaussian_histogram", "weighted_gaussian", "domain_discovery"])
+_GATED = frozenset(["gaussian_histogram", "weighted_gaussian", "domain_discovery", "joint"])
 _WITH_POPULATION = frozenset(["limited_domain", "domain_discovery"])  # those preferred where few units were enough
 
 

@@ -25,6 +25,7 @@ from dpsql.plan.mechanisms.record import Mechanism, Need, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
 from dpsql.plan.mechanisms.rows_fetched import NO_ROW, count_candidates, describe_noisy, read_candidates, read_domain
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
@@ -33,8 +34,8 @@ from dpsql.sql.rewrite.engine_query import Bound
 class JointPlan(MechanismPlan):
     """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item.
 
-    With `known` the domain is so many names that earlier answers released. Behind a `gate` on their largest count they
-    are drawn only if it opens, and those whose counts are released must reach a line by these, too.
+    Behind a `gate` on their largest count they are drawn only if it opens. With `known` the domain is so many names
+    that earlier answers released, and those whose counts are released must reach a line by these, too.
     """
 
     selection: JointExponential
@@ -50,13 +51,18 @@ class JointPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=self.loss_of_half,
-            rows=read_domain(query, bound, known=self.known, evident=gate is not None),
+            rows=read_domain(query, bound, known=self.known, evident=self.is_evident),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged=f"the keys at once{'' if gate is None else ' if a gate opens, else a tenth of them'}"
                 f"{'' if counts is None else ', and one for each count returned'}",
             ),
         )
+
+    @property
+    def is_evident(self) -> bool:
+        """Whether the names were released before, and need evidence that some row has them."""
+        return self.known > 0 and self.gate is not None
 
     @property
     def loss_of_half(self) -> Loss:  # all keys come back together: half costs what all do
@@ -76,52 +82,74 @@ class JointPlan(MechanismPlan):
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        if self.gate is not None and not self.gate.opens(int(groups.counts.max(initial=0)), noise):
-            loss, items = ZCDP(self.gate.rho, Delta(0)), math.ceil(self.selection.k * GATE_SHARE)
+        candidates, order = read_candidates(groups)
+        gate = self.gate if candidates.leaders else None  # an empty domain is no draw, and costs nothing
+        if gate is not None and not gate.opens(int(groups.counts.max(initial=0)), noise):
+            loss, items = ZCDP(gate.rho, Delta(0)), math.ceil(self.selection.k * GATE_SHARE)
             shut = MechanismOutput((), None, loss, items, stopped_at_bottom=True, legs=GATE_CLOSED)
             return charge_and_draw_counts(shut, groups, price=self.price, noise=noise)
-        candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
-        # an empty domain is no draw, and costs nothing
         loss, items = self.selection.loss(chosen), self.selection.k if candidates.leaders else 0
         rows = tuple(order[position] for position in chosen.positions)
         keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=False)
-        if self.gate is None:
-            return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
-        keys = replace(keys, loss=loss + ZCDP(self.gate.rho, Delta(0)), legs=GATE_OPEN)
-        return leave_out_below_line(
-            charge_and_draw_counts(keys, groups, price=self.price, noise=noise), self.selection.k
-        )
+        if gate is not None:
+            keys = replace(keys, loss=loss + ZCDP(gate.rho, Delta(0)), legs=GATE_OPEN)
+        drawn = charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
+        return leave_out_below_line(drawn, self.selection.k) if self.is_evident else drawn
 
 
 @refuse_out_of_range
 def _plan(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(request.k, request.candidates()), request.price
-    rho, gate = price.rho(k).value, None
-    if request.is_strict:
-        hint = "Write mechanism = peeling, or leave evidence out."
-        reason = "joint draws all names at once, and has no line for each."
-        raise Refusal("option", reason, hint=hint, place=request.query.clause.options["evidence"].place)
-    if request.evident:
-        gate = EvidenceGate(Rho(rho * GATE_SHARE), FALSE_ALARM, request.rank_width)
-        rho -= gate.rho.value
+    rho = price.rho(k).value
+    gate = _find_gate(request, Rho(rho * GATE_SHARE))
+    rho -= 0 if gate is None else gate.rho.value
     epsilon = Epsilon(sqrt_rounded_down(8 * rho))
     return JointPlan(JointExponential(epsilon, k, request.rank_width), price, request.known, gate)
 
 
+def _find_gate(request: MechanismRequest, rho: Rho) -> EvidenceGate | None:
+    """Return the gate in front of the draw; None with gate = false, or for names that are returned in any case.
+
+    Before a listed domain there is one if it is ranked by numbers of users.
+    """
+    options = request.query.clause.options
+    if request.is_strict:
+        hint = "Write mechanism = peeling, or leave evidence out."
+        reason = "joint draws all names at once, and has no line for each."
+        raise Refusal("option", reason, hint=hint, place=options["evidence"].place)
+    option = options.get("gate")
+    if request.known and option is not None:
+        hint = "Leave gate out, or write known = all in its place."
+        raise Refusal("option", "Known names have a gate of their own.", hint=hint, place=option.place)
+    if request.known > 0 and not request.evident:
+        return None
+    counts_units = request.query.measures[0].aggregate is Aggregate.UNITS  # a sum of 0 may be the largest of all
+    if not counts_units and option is not None and option.value == "true":
+        reason = "joint has a gate only where numbers of users rank."
+        raise Refusal("option", reason, hint="Leave gate out.", place=option.place)
+    if not request.known and not (counts_units and (option is None or option.value == "true")):
+        return None
+    return EvidenceGate(rho, FALSE_ALARM, request.rank_width)
+
+
 def _predict(request: MechanismRequest) -> Need:
-    """Return how far behind its rank a key is in one of two draws at most."""
-    chosen = _plan(request).selection
+    """Return how far behind its rank a key is in one of two draws at most, or where the gate opens for it."""
+    planned = _plan(request)
+    chosen, gate = planned.selection, planned.gate
     candidates, word = request.assume_candidates(chosen.k)
     epsilon = float(chosen.epsilon.value / chosen.sensitivity)
     sequences = math.lgamma(candidates + 1) - math.lgamma(candidates - chosen.k + 1)
-    return Need(2 * (sequences + math.log(2)) / epsilon, f" more than others, {word} {candidates:,} candidates")
+    ahead = 2 * (sequences + math.log(2)) / epsilon
+    if gate is not None:  # a standard deviation above its height it opens in five of six draws
+        ahead = max(ahead, gate.height + math.sqrt(gate.variance))
+    return Need(ahead, f" more than others, {word} {candidates:,} candidates")
 
 
 def _find_evidence(request: MechanismRequest) -> float | None:
     """Return where the gate of known names stands."""
-    gate = _plan(request).gate
+    gate = _plan(request).gate if request.known else None
     return None if gate is None else float(gate.height)
 
 
@@ -134,5 +162,6 @@ JOINT = Mechanism(
     need=_predict,
     evidence=_find_evidence,
     reads=Reads.CANDIDATES,
+    options=frozenset(["gate"]),
     most_simulated=1_000_000,
 )

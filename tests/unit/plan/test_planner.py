@@ -459,7 +459,7 @@ EVEN = [
 ]
 
 
-GATED = {each.name for each in list_records() if "gate" in each.options}
+GATED = {each.name for each in list_records(QueryKind.UNKNOWN) if "gate" in each.options}
 
 
 @pytest.mark.properties

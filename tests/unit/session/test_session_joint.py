@@ -11,9 +11,10 @@ from itertools import combinations, permutations, product
 
 import pytest
 from mpmath.ctx_iv import MPIntervalContext
+from scipy.stats import binom
 from support.domain_kit import exact_counts
 from support.groups_kit import drawn, rows_of
-from support.laws import ROUNDING, cks, hockey_stick, renyi, singles_out
+from support.laws import ROUNDING, cks, discrete_gaussian_law, hockey_stick, renyi, singles_out
 from support.session_kit import session_on, shared
 from support.sets_kit import counted_over
 
@@ -26,7 +27,8 @@ from dpsql.session import Session
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
 LABELS = "CREATE TABLE labels AS SELECT * FROM (VALUES ('c'), ('a'), (NULL), ('b'), ('a')) v(article)"
 NONE = "CREATE TABLE nothing (article VARCHAR)"
-NAMES = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, mechanism = joint, domain = {})"
+GATED = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, mechanism = joint, domain = {})"
+NAMES = GATED.replace("joint", "joint, gate = false")
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
 LISTED, STORED = "['a', 'b', 'c']", "'labels.article'"
 SUBSETS = ["".join(chosen) for size in range(1, 4) for chosen in combinations("abz", size)]  # z is no candidate
@@ -109,7 +111,7 @@ def test_no_neighbour_exceeds_the_claim(bound: int | None) -> None:
 def test_the_draw_costs_no_more_than_its_keys_one_by_one(domain: str, k: int) -> None:
     session, item = session_over(), Fraction(1, 8)
     text = NAMES.format(domain).replace("TOP 2", f"TOP {k}")
-    plan, peeled = session.explain(text), session.explain(text.replace("joint", "peeling"))
+    plan, peeled = session.explain(text), session.explain(text.replace("joint, gate = false", "peeling"))
     keys = min(k, 3) if domain is LISTED else k
     assert mechanism_of(plan).k == plan.worst_items == keys
     assert 0 <= peeled.worst_case.rho.value - plan.worst_case.rho.value < Fraction(1, 10**11)
@@ -139,6 +141,48 @@ def test_keys_are_charged_at_once_and_counts_by_what_comes_back(sql: str, k: int
     assert session.budget.delta.spent == 0
     assert not answer.receipt.stopped_at_bottom
     assert "every candidate of the domain took part" in str(answer.receipt.details())
+
+
+@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.mark.parametrize(
+    "sql", [GATED, GATED.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")]
+)
+def test_a_gate_costs_a_tenth_of_the_keys_and_the_draw_the_rest(sql: str, k: int) -> None:
+    """90 users pass a gate of 8 units or less; of no user it opens in 5 of 100 answers at most, by the exact law."""
+    session, text = session_over(*rows_of([("a", "b")] * 90)), sql.format(LISTED).replace("TOP 2", f"TOP {k}")
+    plan, keys, item = session.explain(text), min(k, 3), Fraction(1, 8)
+    gate = plan.mechanism_plan.gate  # type: ignore[attr-defined]
+    assert gate.rho.value == keys * item / 10
+    assert 0 <= keys * item - gate.rho.value - mechanism_of(plan).worst_case.rho.value < Fraction(1, 10**11)
+    answer = session.sql(text)
+    counts = 0 if sql is GATED else keys
+    assert len(answer) == keys
+    assert answer.receipt.loss == mechanism_of(plan).worst_case + ZCDP(
+        dpsql.Rho(gate.rho.value + counts * item), dpsql.Delta(0)
+    )
+    assert answer.receipt.loss.rho.value <= plan.worst_case.rho.value
+    empty = session_over()
+    released = list(drawn(empty, empty.explain(text), 400))
+    opened = sum(len(each.rows) > 0 for each in released)
+    law = discrete_gaussian_law(gate.variance)
+    opens = math.fsum(mass for noise, mass in law.items() if noise >= gate.height)
+    assert 0.02 < opens <= 0.05
+    low, high = binom(400, opens).ppf([1e-8, 1 - 1e-8])
+    assert low <= opened <= high
+    assert {each.loss for each in released if not len(each.rows)} == {ZCDP(gate.rho, dpsql.Delta(0))}
+
+
+def test_gate_is_said_and_refused_where_known_names_have_their_own() -> None:
+    session = session_over(*rows_of([("a", "b")] * 90))
+    assert "a gate asks for one name" in dict(session.explain(GATED.format(LISTED)).facts())["evidence"]
+    assert "evidence" not in dict(session.explain(NAMES.format(LISTED)).facts())
+    session.sql(NAMES.format(LISTED))
+    released = GATED.format("released")
+    assert session.explain(released).mechanism_plan.gate is not None  # type: ignore[attr-defined]
+    with pytest.raises(dpsql.Refusal, match="Known names have a gate of their own"):
+        session.explain(NAMES.format("released"))
+    every = released.replace("joint", "joint, known = all")
+    assert session.explain(every).mechanism_plan.gate is None  # type: ignore[attr-defined]
 
 
 def test_counts_have_their_own_noise_and_their_bound() -> None:
@@ -204,5 +248,8 @@ def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
         for sql in (NAMES, COUNTS)
         for domain in (LISTED, STORED, f"{LISTED}, max_groups_contributed = 2")
     ]
-    texts += [texts[0].replace(*change) for change in (("= 1,", "= 0.5,"), ("TOP 2", "TOP 3"), ("joint", "peeling"))]
+    texts += [
+        texts[0].replace(*change)
+        for change in (("= 1,", "= 0.5,"), ("TOP 2", "TOP 3"), ("joint, gate = false", "peeling"))
+    ]
     assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)
