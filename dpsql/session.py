@@ -117,11 +117,13 @@ class Session:
         """
         log = failures.ChargeLog()
         try:
-            found = self._answer_free(text, parameters, stop=stop, implicit=implicit, postgres=postgres)
+            found = self._answer_free(
+                text, parameters, stop=stop, implicit=implicit, postgres=postgres, consent=consent
+            )
             if isinstance(found, Answer):
                 return found
             key, view, parts = found
-            parts = [self._require_consent(part, given=consent) for part in parts]
+            parts = [self._require_consent(part, given=consent, postgres=postgres) for part in parts]
             for part in parts:
                 for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
@@ -193,6 +195,7 @@ class Session:
         stop: engines.Stop | None,
         implicit: bool | None,
         postgres: bool = False,
+        consent: bool | None = None,
     ) -> Answer | tuple[Hashable, View, list[PlannedQuery]]:
         """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers.
 
@@ -203,7 +206,7 @@ class Session:
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
             return found if isinstance(found, Answer) else (None, *found)
         known = self._answers.find(key)
         if known is not None:
@@ -212,7 +215,7 @@ class Session:
         answer = self._replay_charged(key, stop)
         if answer is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            found = self._answer_analyzed(statement, stop, earlier=earlier)
+            found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
             # a statement that reads a clock is not in the cache of analyses
             is_repeatable = self._analyses.has(key) and planning.is_repeatable(statement)
             if not isinstance(found, Answer):
@@ -246,6 +249,7 @@ class Session:
         stop: engines.Stop | None,
         *,
         earlier: Callable[[], Sequence[statements.PrivateQuery]] | None = None,
+        consent: bool | None = None,
     ) -> Answer | tuple[View, list[PlannedQuery]]:
         """Return the answer to an analyzed statement that is free or stored, as `_answer_free` does.
 
@@ -262,7 +266,8 @@ class Session:
         if parts and parts[0].plan.query.explained:
             plans = [part.plan for part in parts]
             return build_free_answer(
-                report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select), self._dependencies
+                report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select, consent=consent),
+                self._dependencies,
             )
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [replace(part, stored=None) if part.plan.fresh else part for part in parts]
@@ -273,8 +278,10 @@ class Session:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, found
 
-    def _require_consent(self, part: PlannedQuery, *, given: bool | None) -> PlannedQuery:
+    def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
         """Return a private query that may be run; raise `Refusal` for one that can hardly return a row.
+
+        Where the budget is short, besides, it raises `BudgetExceeded`.
 
         What is stored, or was since, is returned in any case.
         """
@@ -286,10 +293,13 @@ class Session:
             lambda: own.read_balance(plan.charged_values).remaining,
             terms=own.terms,
             given=given,
+            postgres=postgres,
         )
         if refusal is None:
             return part
         stored = None if plan.fresh else self._plans.find_stored(plan)
+        if stored is None and isinstance(refusal, ledgers.Shortfall):
+            raise report.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
         if stored is None:
             raise refusal
         return replace(part, stored=stored)
@@ -445,19 +455,26 @@ class Session:
         return [self._plans.find(replace(inner, explained=True)).plan for inner in inners]
 
     def forecast(
-        self, text: str, parameters: ParameterValues = (), *, times: int = 1, implicit: bool | None = None
+        self,
+        text: str,
+        parameters: ParameterValues = (),
+        *,
+        times: int = 1,
+        implicit: bool | None = None,
+        consent: bool | None = None,
     ) -> report.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
-        Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
-        `times` < 1.
+        Counts are for the worst case, and for half of the items returned. `consent` is that of the call that will run
+        the query; by default it is as the policy says. Raises as `explain`, and `UsageError` for `times` < 1.
 
         >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").at_worst
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
         balance = self._dependencies.read_balance(plan.charged_values)
-        return report.forecast(plan, balance.remaining, times=times, cost=report.describe_cost(plan, balance))
+        cost = report.describe_cost(plan, balance)
+        return report.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.

@@ -105,7 +105,7 @@ class Shell:
                 self._write(self.session.sql(f"DESCRIBE {argument}" if argument else "SHOW TABLES"))
             case "explain":
                 plans = self.session.explain_all(argument, implicit=self.implicit)
-                write_plans(plans, self.session.budget, layout=self.mode)
+                write_plans(plans, self.session.budget, layout=self.mode, consent=self.consent)
             case "help":
                 for command, (usage, _, meaning) in COMMANDS.items():
                     click.echo(f"{f'.{command} {usage}':24} {meaning}")

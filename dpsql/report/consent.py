@@ -7,8 +7,8 @@ the population that the policy declares, few groups have it, or none. From publi
     -----------------    -------------------------------------------------------------------------------------
     above 10 %           EXPLAIN and the receipt warn
     above 20 %           refused without consent, if the worst case is above 10 % of what is left of the budget
-    even with one group  refused in any case: the units of the whole population are too few for the threshold,
-    for each unit        also where each is in that group alone
+    even with one group  refused in any case: a group that the whole population has, and no other, would be
+    for each unit        returned with a chance below 1 in 100
 
 Nothing is said of queries over known names or a known domain, whose answers need no threshold, of rankings by rows or
 sums, which one unit may raise by any number of steps, and of tables without a population. A stored answer is returned
@@ -27,15 +27,15 @@ from types import MappingProxyType
 
 from dpsql.accounting import BudgetVector
 from dpsql.dialects import quote_text, write_name
-from dpsql.display import plural, unit_noun
+from dpsql.display import plural, unit_noun, with_article
 from dpsql.errors import Error, Refusal
+from dpsql.ledger.base import Shortfall
 from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
-from dpsql.sql.lexer import ascii_lower
 from dpsql.terms import Terms
 
 _WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
@@ -45,7 +45,10 @@ _TRIED_BOUNDS = (3, 1)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many `units` a group needs of a `population`, and the `least` of them: of units in no other group."""
+    """How many `units` a group needs of a `population` for an even chance, and the `least` for a chance at all.
+
+    With fewer than these last, in no other group, its chance is below 1 in 100.
+    """
 
     units: Fraction
     least: Fraction
@@ -58,7 +61,7 @@ class Reach:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the population is enough for a group in any data, but for the noise."""
+        """Whether the population is enough for a group in any data."""
         return self.least <= self.population
 
     def asks(self, worst: BudgetVector, left: BudgetVector) -> bool:
@@ -77,7 +80,7 @@ def find_reach(plan: Plan) -> Reach | None:
     if need is None or need.measure.aggregate is not Aggregate.UNITS:
         return None
     # a unit of a join is one of any of its tables
-    return Reach(Fraction(need.units), Fraction(need.units if need.least is None else need.least), max(known))
+    return Reach(Fraction(need.units), Fraction(need.least or 0), max(known))
 
 
 def warn_of_reach(plan: Plan) -> tuple[str, ...]:
@@ -110,8 +113,8 @@ def _describe(plan: Plan, reach: Reach) -> str:
     units, population = plural(noun), f"{reach.population:,}"
     if not reach.is_possible:
         return (
-            f"No {singular} can be returned: even if each {noun} has that one alone, it needs about "
-            f"{float(reach.least):,.0f} {units}, and there are about {population}."
+            f"Hardly {with_article(singular)} could be returned: even if all of about {population} {units} had it, and "
+            "no other, its chance would be below 1 in 100."
         )
     about = f"Each {singular} needs about {float(reach.units):,.0f}"
     if reach.share > 1:
@@ -141,18 +144,26 @@ def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) 
 
 
 def find_refusal(
-    plan: Plan, read_left: Callable[[], BudgetVector], *, terms: Terms, given: bool | None = None
-) -> Refusal | None:
+    plan: Plan,
+    read_left: Callable[[], BudgetVector],
+    *,
+    terms: Terms,
+    given: bool | None = None,
+    postgres: bool = False,
+) -> Refusal | Shortfall | None:
     """Return the refusal of a query that is charged and can hardly return a row; None where it is run.
 
-    `read_left` reads what is left of the budget, which few queries need.
+    It is the shortfall of the budget where that is short, with consent or without. `read_left` reads what is left,
+    which few queries need; `postgres` says that SET gives consent.
     """
     reach = find_reach(plan)
     if reach is None or (reach.is_possible and reach.share <= _ASKED):
         return None
-    left = read_left()
+    left, worst = read_left(), plan.price(plan.worst_case)
     if reach.is_possible and not needs_consent(plan, left, given=given):
         return None
+    if reach.is_possible and not _fits(worst, left):
+        return Shortfall(worst, left, account=None if terms.account is None else terms.account.name)
     others = " or ".join(list_alternatives(plan, left, terms=terms))
     hint = f"These need fewer {plural(unit_noun(plan.query.unit_name))}, and no consent: {others}." if others else ""
     reason, place = _describe(plan, reach), plan.query.clause.place
@@ -160,24 +171,18 @@ def find_refusal(
         hint = hint.replace(", and no consent", "") or "Leave the query out."
         hint += f" If there are more {plural(unit_noun(plan.query.unit_name))}, ask the curator to raise population."
         return Refusal("unreachable", reason, hint=hint, place=place)
-    worst = plan.price(plan.worst_case)
     share = _write_percent(worst.share_of(left))
     reason = f"{reason} The query may use {share} of what is left of the budget."
-    if _fits(worst, left):
-        hint = f"{_propose_consent(plan.query)} {hint}".rstrip()
-    return Refusal("consent", reason, hint=hint or "Ask the curator for more budget.", place=place)
+    hint = f"{_propose_consent(plan.query, postgres=postgres)} {hint}".rstrip()
+    return Refusal("consent", reason, hint=hint, place=place)
 
 
-def _propose_consent(query: PrivateQuery) -> str:
-    if _has_header(query):
-        return "To run it all the same, add consent = true to OPTIONS."
-    words = f"end the private query with {_write_clause(query, consent='true')}"
-    return f"To run it all the same, {words}{', or SET dpsql.consent = on' if query.clause.implied else ''}."
-
-
-def _has_header(query: PrivateQuery) -> bool:
-    """Return whether the options are those of SELECT WITH DIFFERENTIAL_PRIVACY, which has no clause to write."""
-    return query.clause.implied and "differential_privacy" in ascii_lower(query.text)
+def _propose_consent(query: PrivateQuery, *, postgres: bool) -> str:
+    is_set = ", or SET dpsql.consent = on" if postgres and query.clause.implied else ""
+    if query.clause.form == "header":
+        return f"To run it all the same, add consent = true to OPTIONS{is_set}."
+    verb = "write" if query.clause.form == "leading" else "end the private query with"
+    return f"To run it all the same, {verb} {_write_clause(query, consent='true')}{is_set}."
 
 
 def is_admitted(plan: Plan, left: BudgetVector, *, consents: bool = False) -> bool:
@@ -209,10 +214,10 @@ def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterat
     def find_epsilon(**options: Decimal) -> Decimal | None:
         return _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_likely(epsilon=value, **options))
 
-    if not _has_header(query):
+    if clause.form != "header":  # SELECT WITH DIFFERENTIAL_PRIVACY has no clause to write
         fewer = _find_last((clause.k or 1) - 1, is_likely)
         if fewer:
-            is_short = clause.implied and query.limit is not None and not clause.options
+            is_short = clause.implied and clause.form == "limit" and not (clause.options or clause.parameter)
             yield f"LIMIT {fewer}" if is_short else _write_clause(query, k=fewer)
         bound = plan.max_groups_contributed
         is_open = bound is None or plan.request.own_cap
@@ -301,16 +306,31 @@ def _make_total(query: PrivateQuery) -> PrivateQuery:
 
 
 def _write_clause(query: PrivateQuery, *, k: int | None = None, **changes: str) -> str:
-    """Return the clause of a query as it is written, with another k and other values of options.
+    """Return the clause of a query as it is written, with another k and other values of options, and where it belongs.
 
-    In standard SQL, which has none, it says where.
+    Parameters stay, since the text is pasted and run with as many of them; the values that change are named beside it.
     """
     clause = query.clause
-    options = {name: _write_value(option) for name, option in clause.options.items()} | changes
-    written = ", ".join(f"{name} = {value}" for name, value in options.items())
+    options = {name: option.parameter or _write_value(option) for name, option in clause.options.items()}
+    bound = {name: value for name, value in changes.items() if name in options and clause.options[name].parameter}
+    options |= {name: value for name, value in changes.items() if name not in bound}
+    if k and clause.parameter:
+        bound["k"] = str(k)
+    listed = ", ".join(f"{name} = {value}" for name, value in options.items())
+    with_options = f" WITH ({listed})" if listed else ""
     per = "" if clause.per is None else f" PER {write_name(clause.per.text)}"
-    where = " in place of LIMIT" if clause.implied and query.limit is not None else ""
-    return f"{replace(clause, k=k or clause.k)}{per}{f' WITH ({written})' if written else ''}{where}"
+    top = f"TOP {clause.parameter} PRIVATE" if clause.parameter else f"{replace(clause, k=k or clause.k)}"
+    match clause.form:
+        case "leading":  # k stays behind SELECT, and options end the query
+            at_end = f"{with_options.strip()} at the end{', in place of WITH' if clause.options else ''}"
+            written = at_end if changes else f"{top} after SELECT"
+        case "limit":
+            written = f"{top}{per}{with_options} in place of LIMIT"
+        case _:
+            ends_in_comment = clause.implied and "--" in query.text
+            written = f"{top}{per}{with_options}{' on a line of its own' if ends_in_comment else ''}"
+    values = " and ".join(f"{value} as the parameter of {name}" for name, value in bound.items())
+    return f"{written}{values and f' with {values}'}"
 
 
 def _write_value(option: Option) -> str:

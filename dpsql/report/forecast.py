@@ -119,9 +119,12 @@ def describe_at_most(worst: BudgetVector, balance: Balance) -> str:
     return f"at most {format_percent(rise.percent)} more of the budget{larger and f': {larger} used more'}"
 
 
-def forecast(plan: Plan, remaining: BudgetVector, *, times: int, cost: str = "") -> Forecast:
+def forecast(
+    plan: Plan, remaining: BudgetVector, *, times: int, cost: str = "", consent: bool | None = None
+) -> Forecast:
     """Return how often queries of the price of `plan` are admitted by what remains.
 
+    `consent` is that of the call; None is what the policy says.
     Raises `UsageError` unless `times` is a whole number of at least 1.
     """
     if type(times) is not int or times < 1:
@@ -134,7 +137,7 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int, cost: str = "")
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
-        needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining),
+        needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining, given=consent),
         cost=cost,
     )
 
@@ -170,7 +173,7 @@ def explain_shortfall(
     if not left and short.account is not None:
         reason = f"The share of account {short.account} is used. {reason} Stored answers stay free."
     hint = "Write a smaller epsilon into OPTIONS."  # of WITH DIFFERENTIAL_PRIVACY, which has no clause to write
-    if not (plan.query.clause.implied and plan.query.clause.options):
+    if not (plan.query.clause.form == "header" and plan.query.clause.options):
         affordable = math.floor(remaining.refundable / plan.item_price)
         hint = _find_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
         if find_reach(plan) is not None and not has_consent(plan):  # what fits must be run, too
@@ -239,7 +242,7 @@ def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         delta = f"delta = {_round_down(remaining.permanent)}"
     before, after = "", ""
     if clause.implied:  # standard SQL has no WITH (…): write the clause, and say where
-        before, after = f"{clause} ", " at its end" if plan.query.limit is None else " in place of LIMIT"
+        before, after = f"{clause} ", " in place of LIMIT" if clause.form == "limit" else " at its end"
     if worst.refundable <= remaining.refundable:
         return f"{before}WITH ({delta}){after} would fit."
     fits = []
@@ -282,9 +285,11 @@ def plan_columns() -> pa.Schema:
     return pa.schema([("property", pa.string()), ("value", pa.string())])
 
 
-def plan_table(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> pa.Table:
+def plan_table(
+    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
+) -> pa.Table:
     """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
-    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select))
+    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select, consent=consent))
 
 
 def free_plan_table(sql: str = "") -> pa.Table:
@@ -299,7 +304,9 @@ def _make_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 
-def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False) -> list[tuple[str, str]]:
+def describe_plans(
+    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
+) -> list[tuple[str, str]]:
     """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
     facts = list[tuple[str, str]]()
     for number, plan in enumerate(plans, start=1):
@@ -308,7 +315,7 @@ def describe_plans(plans: Sequence[Plan], balance: Balance, *, has_outer_select:
         if balance.by is not None and not plan.charged_values:
             facts.append(("charged to", plan.describe_charged(balance.by)))
         own = balance.of(plan.charged_values)
-        facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance)).facts()
+        facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance), consent=consent).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
     if has_outer_select:

@@ -165,13 +165,18 @@ def _find_histogram_evidence(request: MechanismRequest) -> float | None:
     return float(find_line(_choose_histogram(request).variance, request.known)) if request.evident else None
 
 
+def _predict(request: MechanismRequest) -> Need:
+    chosen = _choose_histogram(request)
+    return Need.of_count(chosen.threshold, variance=chosen.variance)
+
+
 GAUSSIAN_HISTOGRAM = Mechanism(
     name="gaussian_histogram",
     kind=QueryKind.UNKNOWN,
     theorem=GaussianHistogram,
     law="Gaussian noise on counts",
     plan=_plan_histogram,
-    need=lambda request: Need(float(_choose_histogram(request).threshold)),
+    need=_predict,
     spread=lambda request: math.sqrt(_choose_histogram(request).variance),
     evidence=_find_histogram_evidence,
     reads=Reads.GROUPS,
@@ -308,13 +313,14 @@ def _build_weight_gate(chosen: WeightedGaussian, request: MechanismRequest) -> G
 
 def _predict_weighted(request: MechanismRequest) -> Need:
     chosen = _choose_weighted(request)
-    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
+    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request, variance=chosen.variance)
 
 
 def _find_reach(request: MechanismRequest) -> tuple[float, float]:
     """Return between which numbers the need is, without a search for the threshold."""
     chosen = _choose_weighted(request)
-    return Need.of_weight(chosen.least_threshold, chosen.max_groups_contributed, request=request).units, math.inf
+    bound, variance = chosen.max_groups_contributed, chosen.variance
+    return Need.of_weight(chosen.least_threshold, bound, request=request, variance=variance).units, math.inf
 
 
 def _find_spread(request: MechanismRequest) -> float:
@@ -428,7 +434,7 @@ def _plan_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
 
 def _predict_discovery(request: MechanismRequest) -> Need:
     chosen = _choose_discovery(request).discovery
-    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request)
+    return Need.of_weight(chosen.threshold, chosen.max_groups_contributed, request=request, variance=chosen.variance)
 
 
 DOMAIN_DISCOVERY = Mechanism(

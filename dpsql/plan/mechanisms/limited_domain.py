@@ -139,7 +139,8 @@ def _predict(request: MechanismRequest) -> Need | None:
     if request.leaves_k_bar:
         return None
     chosen = _set_parameters(request, request.k_bar)
-    return Need.of_leaders(max(chosen.threshold_offset, chosen.least_threshold), chosen.k_bar)
+    offset = max(chosen.threshold_offset, chosen.least_threshold)
+    return Need.of_leaders(offset, chosen.k_bar, epsilon=float(chosen.epsilon) / chosen.sensitivity)
 
 
 def _plan(request: MechanismRequest) -> LimitedDomainPlan:

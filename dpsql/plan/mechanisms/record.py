@@ -29,6 +29,7 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 
 _TYPICAL = 40  # groups of a unit without a bound
+_NORMAL, _LOGISTIC = 2.3264, math.log(99)  # what noise of scale 1 exceeds with a chance of 1 in 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Need:
     """With how many units a group has an even chance to be returned, above what, and for how many items at most.
 
     The units are above those of the group at `rank`; above 0 if that is None. Of a `measure` other than units they are
-    steps. With `least` of them a group has the same chance if each is in no other group; None where it is as many.
+    steps. With fewer than `least`, and none of them in another group, a group is returned with a chance below 1 in 100;
+    None where that is not known.
     """
 
     units: float
@@ -50,17 +52,35 @@ class Need:
         return f"a group needs {describe_about(self.measure, self.units)}{self.above}; {self.items} items at most"
 
     @classmethod
-    def of_leaders(cls, offset: Fraction | int, k_bar: int) -> Need:
-        """Return the need of a group among the k_bar leaders."""
-        return cls(float(offset), f" above group number {k_bar + 1}", rank=k_bar + 1)
+    def of_leaders(cls, offset: Fraction | int, k_bar: int, *, epsilon: float | None = None) -> Need:
+        """Return the need of a group among the k_bar leaders; `epsilon` is that of its Gumbel noise, None of another.
+
+        The noise of a group less that of BOTTOM is logistic.
+        """
+        least = None if epsilon is None else float(offset) - _LOGISTIC / epsilon
+        return cls(float(offset), f" above group number {k_bar + 1}", rank=k_bar + 1, least=least)
 
     @classmethod
-    def of_weight(cls, weight: float, bound: int, *, request: MechanismRequest) -> Need:
+    def of_count(cls, count: int, *, variance: Fraction) -> Need:
+        """Return the need of a group whose count must reach a threshold with discrete Gaussian noise."""
+        return cls(float(count), least=count - _reach_of_noise(variance))
+
+    @classmethod
+    def of_weight(cls, weight: float, bound: int, *, request: MechanismRequest, variance: Fraction) -> Need:
         """Return how many units give a group a weight, in steps, if each is in as many groups as is typical."""
-        groups, least, query = assume_groups_per_unit(bound), request.rank_width * weight / WEIGHT_STEPS, request.query
+        groups, query, width = assume_groups_per_unit(bound), request.query, request.rank_width / WEIGHT_STEPS
         if query.key_values and query.partitions is None:
             groups = min(groups, query.key_values)
-        return cls(least * math.sqrt(groups), "" if groups == 1 else f", if each is in {groups} groups", least=least)
+        among = "" if groups == 1 else f", if each is in {groups} groups"
+        return cls(width * weight * math.sqrt(groups), among, least=width * (weight - _reach_of_noise(variance)))
+
+
+def _reach_of_noise(variance: Fraction) -> float:
+    """Return what discrete Gaussian noise exceeds with a chance below 1 in 100.
+
+    A mass at n is at most the mean of the density on [n - 1, n], so that one more than for continuous noise is enough.
+    """
+    return _NORMAL * math.sqrt(variance) + 1
 
 
 def assume_groups_per_unit(bound: int) -> int:

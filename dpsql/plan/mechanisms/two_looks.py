@@ -218,8 +218,7 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
         return looks
     # under a bound a histogram can find more with the rho of the keys and of their counts
     by_counts = replace(looks, counts_rho=price.rho(price.joint_items(k) - price.keys(k)))
-    weights = Need.of_weight(looks.weighted.threshold, bound, request=request)
-    return by_counts if by_counts.histogram.threshold < weights.units else looks
+    return by_counts if by_counts.histogram.threshold < _predict_weights(looks, request).units else looks
 
 
 def _read_k_bar(request: MechanismRequest) -> int:
@@ -229,15 +228,25 @@ def _read_k_bar(request: MechanismRequest) -> int:
     return max(request.k_bar, min(LEAST_K_BAR, request.max_k_bar))
 
 
+def _predict_weights(looks: TwoLooks, request: MechanismRequest) -> Need:
+    weighted = looks.weighted
+    return Need.of_weight(weighted.threshold, looks.weighed_groups, request=request, variance=weighted.variance)
+
+
 def _predict(request: MechanismRequest) -> Need:
-    """Return the lesser need of the limited domain and of the weights."""
+    """Return the lesser need of the limited domain and of the weights.
+
+    With less rho a threshold rises by more than what its noise exceeds 1 time in 100, so that after both looks the
+    limited domain needs no fewer units than at once, and domain discovery no fewer than the weighted Gaussian.
+    """
     looks = _set_parameters(request)
-    leaders = Need.of_leaders(looks.leaders(Answerer.AT_ONCE).threshold_offset, looks.k_bar)
+    domain = looks.leaders(Answerer.AT_ONCE)
+    leaders = Need.of_leaders(domain.threshold_offset, looks.k_bar, epsilon=float(domain.epsilon))
     if looks.counts_rho is not None:
-        others = Need(float(looks.histogram.threshold))
+        others = Need.of_count(looks.histogram.threshold, variance=looks.histogram.variance)
     else:
-        others = Need.of_weight(looks.weighted.threshold, looks.weighed_groups, request=request)
-    least = min(leaders.units, others.units if others.least is None else others.least)
+        others = _predict_weights(looks, request)
+    least = min(each.least for each in (leaders, others) if each.least is not None)
     return replace(min(leaders, others, key=lambda each: each.units), least=least)
 
 
@@ -245,7 +254,8 @@ def _find_reach(request: MechanismRequest) -> tuple[float, float]:
     """Return between which numbers the need is: it is that of the leaders unless weights can need less."""
     looks = _set_parameters(request)
     leaders = float(looks.leaders(Answerer.AT_ONCE).threshold_offset)
-    least = Need.of_weight(looks.weighted.least_threshold, looks.weighed_groups, request=request).units
+    weighted, bound = looks.weighted, looks.weighed_groups
+    least = Need.of_weight(weighted.least_threshold, bound, request=request, variance=weighted.variance).units
     if looks.counts_rho is not None:
         least = looks.histogram.threshold
     return min(leaders, least), leaders

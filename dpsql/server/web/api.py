@@ -262,7 +262,9 @@ async def _explain(call: ApiCall) -> Response:
 
     def act(session: Session) -> dict[str, object]:
         plan = session.explain(body.sql, body.parameters, implicit=body.implicit)
-        told = session.forecast(body.sql, body.parameters, times=int(body.times), implicit=body.implicit)
+        told = session.forecast(
+            body.sql, body.parameters, times=int(body.times), implicit=body.implicit, consent=body.consent
+        )
         return {
             "facts": [{"name": name, "value": value} for name, value in plan.facts()],
             "warnings": list(plan.warnings),

@@ -539,7 +539,7 @@ def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> 
     """Return the split statement, its clause with the options and the stated total of the header."""
     if header is None or lifted.clause is None:
         return lifted
-    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated))
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated, form="header"))
 
 
 class _Read(Protocol):
@@ -569,23 +569,23 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     header = by.header
     strategy = "" if header is None else header.strategy
     if clause.is_total:
-        return _mark(read(all_groups=False))
+        return _mark(read(all_groups=False), clause, by=by)
     if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
             hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
-        return _mark(found)
-    if clause.may_be_all and strategy != "threshold" and (every := _read_all(read)) is not None:
+        return _mark(found, clause, by=by)
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(clause, read, by=by)) is not None:
         return every
-    found = _mark(read(all_groups=False))
+    found = _mark(read(all_groups=False), clause, by=by)
     try:
         (by.check or check_ranking)(found)
     except Refusal as error:
         every = None
         if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
-            every = _read_all(read)  # the first of all groups, in any order
+            every = _read_all(clause, read, by=by)  # the first of all groups, in any order
         if every is None:
             raise
         return every
@@ -602,7 +602,7 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 
 
-def _read_all(read: _Read) -> PrivateQuery | None:
+def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | None:
     """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
     try:
         found = read(all_groups=True)
@@ -610,12 +610,17 @@ def _read_all(read: _Read) -> PrivateQuery | None:
         if error.code == "domain":  # a calendar without bounds, or of too many buckets
             raise
         return None
-    return None if found.domain is None else _mark(found)
+    return None if found.domain is None else _mark(found, clause, by=by)
 
 
-def _mark(query: PrivateQuery) -> PrivateQuery:
-    """Return the query with a clause that says that it was not written."""
-    return replace(query, clause=replace(query.clause, implied=True))
+def _mark(query: PrivateQuery, clause: ImpliedClause, *, by: ImpliedReading) -> PrivateQuery:
+    """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
+    marked, limit = replace(query.clause, implied=True), clause.limit
+    if limit is not None and by.header is None:
+        value = by.statement.value(limit.text)
+        parameter = "" if value is None or value.kind != "parameter" else value.content
+        marked = replace(marked, form="limit", parameter=parameter)
+    return replace(query, clause=marked)
 
 
 def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:

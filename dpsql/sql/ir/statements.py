@@ -162,11 +162,15 @@ OptionValue = Decimal | str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A value of WITH (name = value) as written, and where; `word` marks a bare word such as AUTO."""
+    """A value of WITH (name = value) as written, and where; `word` marks a bare word such as AUTO.
+
+    `parameter` is how the text writes it where its value is bound, such as ?.
+    """
 
     value: OptionValue
     place: Place
     word: bool = False
+    parameter: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,8 @@ class Clause:
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
     `per` is PER's name. It is `implied` where k comes from LIMIT, as in LIMIT k PRIVATE, or the statement is standard
     SQL that is read as private. `stated` are the terms of the whole query; a plan has none, since they become options
-    of an item.
+    of an item. For hints the `form` says whether it ends the query, follows SELECT ("leading"), has k from a LIMIT, or
+    is that of a WITH DIFFERENTIAL_PRIVACY ("header"), and `parameter` how the text writes a k that is bound.
     """
 
     k: int | None
@@ -208,6 +213,8 @@ class Clause:
     shape: Literal["top", "all", "total"] = "top"
     implied: bool = False
     stated: StatedTotal | None = None
+    form: Literal["end", "leading", "limit", "header"] = field(default="end", compare=False)
+    parameter: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """Return the clause as SQL writes it, without PER and options."""

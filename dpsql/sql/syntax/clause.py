@@ -13,7 +13,7 @@ private query. PER has no place in the form that leads, where it could be a colu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
@@ -221,7 +221,8 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
     end = at + (3 if not is_bare else 2 if word == "all" else 1)
     before, after, limit = nodes[:at], nodes[end:], nodes[at : at + 2] if is_limit else ()
     leading = not (is_bare or is_limit) and kind_of(nodes, at - 1) == "SELECT"
-    k = None if is_bare or is_limit else _read_k(statement, first_token(nodes[at + 1 :]), parameter=parameter)
+    number = first_token(limit[1:] if is_limit else nodes[at + 1 :] or [start])
+    k = None if is_bare or is_limit else _read_k(statement, number, parameter=parameter)
     per = None
     if word_of(after, 0) == "per" and (is_bare or is_limit):
         hint, where = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']).", first_token(after)
@@ -233,12 +234,21 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
         has_groups = "GROUP_BY" in kinds_of(before) or kinds_of(before[:2]) == ["SELECT", "DISTINCT"]
         is_last = has_groups and "LIMIT" not in kinds_of(flatten(rest))
         _check_around(statement, before if is_last else (*before, *limit), after=rest)
-        k = _read_k(statement, first_token(limit[1:]), parameter=parameter)
+        k = _read_k(statement, number, parameter=parameter)
     elif not leading:
         _check_around(statement, before, after=rest)
     place = statement.place(start, first_token(nodes[end - 1 :]))
     shape: Literal["top", "all", "total"] = "top" if not is_bare else "all" if word == "all" else "total"
-    clause = Clause(k, options, place, per=per, shape=shape, implied=is_limit)
+    clause = Clause(
+        k,
+        options,
+        place,
+        per=per,
+        shape=shape,
+        implied=is_limit,
+        form="limit" if is_limit else "leading" if leading else "end",
+        parameter="" if is_bare else _write_parameter(statement, [number]),
+    )
     return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
 
 
@@ -314,6 +324,14 @@ def _refuse_call(statement: ScannedStatement, tokens: list[Token], *, start: int
         hint = f"Write TOP k PRIVATE in its place: {text.strip().rstrip(';').rstrip()}"
     place = statement.place(tokens[start], last_token([inside]))
     return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
+
+
+def _write_parameter(statement: ScannedStatement, tokens: Sequence[Token]) -> str:
+    """Return the parameter that tokens are, or a list that has one, as the text writes them; "" without one."""
+    values = map(statement.value, [token.text for token in tokens])
+    if not any(value is not None and value.kind == "parameter" for value in values):
+        return ""
+    return statement.text[tokens[0].start : tokens[-1].end + 1]
 
 
 def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
@@ -396,7 +414,7 @@ def _read_option(
     if content is None:
         hint = f"Write it as in {name} = {_OPTION_EXAMPLES[name]}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
-    return Option(content, place, word=word)
+    return Option(content, place, word=word, parameter=_write_parameter(statement, tokens))
 
 
 def read_value(  # noqa: C901 - a case for each form

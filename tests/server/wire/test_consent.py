@@ -59,6 +59,8 @@ def test_a_plan_and_a_description_ask_for_nothing(client: psycopg.Connection) ->
     facts = dict(client.execute(f"EXPLAIN {text}").fetchall())
     assert facts["warning"].startswith("Each article needs about ")
     assert facts["consent"] == "It is run only with consent, such as WITH (consent = true)."
+    client.execute("SET dpsql.consent = on")
+    assert "consent" not in dict(client.execute(f"EXPLAIN {text}").fetchall())
     with client.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({text}) AS x LIMIT 0")  # as tools send it
         assert cursor.description is not None

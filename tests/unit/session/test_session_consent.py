@@ -13,7 +13,9 @@ from support.session_kit import rebuilt, seeded, session_on, shared
 
 import dpsql
 from dpsql import report
-from dpsql.accounting import BudgetVector
+from dpsql.accounting import BudgetVector, discrete_gaussian_tail
+from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, GaussianHistogram, LimitedDomain
+from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import list_earlier_plans
 from dpsql.plan.plan import Plan
@@ -21,6 +23,7 @@ from dpsql.plan.planner import build_plan
 from dpsql.report.consent import Reach, find_reach
 from dpsql.session import Session
 from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.syntax.parameters import ParameterValues
 
 USERS = 400
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
@@ -149,16 +152,12 @@ def test_a_group_that_nobody_could_be_in_is_refused_at_any_price() -> None:
         found = refusal(session, text, consent=True)
         assert found is not None
         assert found.code == "unreachable"
-        assert found.reason.startswith("No article can be returned: even if each user has that one alone, it needs ")
-        assert f"about {need_alone(plan):,.0f} users, and there are about 400." in found.reason
+        assert found.reason == (
+            "Hardly an article could be returned: even if all of about 400 users had it, and no other, its chance "
+            "would be below 1 in 100."
+        )
         assert refusal(session, text.replace("0.001", "0.001, consent = true")) is not None
         assert plan.warnings == (f"{found.reason} The query is refused.",)
-
-
-def need_alone(plan: Plan) -> float:
-    assert plan.need is not None
-    assert plan.need.least is not None
-    return plan.need.least
 
 
 @pytest.mark.parametrize("mechanism", ["two_looks", "limited_domain", "weighted_gaussian", "domain_discovery"])
@@ -166,12 +165,67 @@ def test_what_is_out_of_reach_is_found_exactly(mechanism: str) -> None:
     text = f"{NAMES.format(k=5)} WITH (mechanism = {mechanism})"
     found = session_over(None).explain(text).need
     assert found is not None
-    least = found.units if found.least is None else found.least
-    below, enough = math.ceil(least) - 1, math.ceil(least)
+    assert found.least is not None
+    below, enough = math.ceil(found.least) - 1, math.ceil(found.least)
     lost, asked = (refusal(session_over(number), text, consent=False) for number in (below, enough))
     assert lost is not None
     assert lost.code == "unreachable"
     assert asked is None or asked.code == "consent"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (NAMES, "mechanism = limited_domain"),
+        (NAMES, "mechanism = weighted_gaussian"),
+        (COUNTS, "mechanism = gaussian_histogram, max_groups_contributed = 3"),
+        (NAMES, "mechanism = domain_discovery"),
+        (NAMES, "mechanism = two_looks"),
+        (NAMES, "mechanism = two_looks, max_groups_contributed = 1"),
+        (COUNTS, "mechanism = two_looks, max_groups_contributed = 1"),
+    ],
+)
+@pytest.mark.parametrize(("k", "epsilon"), [(1, "0.02"), (10, "0.09"), (100, "0.03")])
+def test_below_the_line_no_branch_returns_a_group_1_time_in_100(text: str, options: str, k: int, epsilon: str) -> None:
+    session = session_over(None, budget=dpsql.Budget(40, "1e-6"))
+    plan = session.explain(f"{text.format(k=k)} WITH ({options}, epsilon = {epsilon})")
+    assert plan.need is not None
+    assert plan.need.least is not None
+    line, branches = plan.need.least, list_branches(plan.mechanism_plan.selection)  # type: ignore[attr-defined]
+    assert max(chance_of(each, math.ceil(line) - 1) for each in branches) <= 0.01
+    assert max(chance_of(each, math.ceil(line) + 4) for each in branches) > 0.01  # the line is no lower than it must be
+
+
+def list_branches(selection: object) -> list[object]:
+    """Return the mechanisms that may answer."""
+    if isinstance(selection, DomainDiscovery):
+        return [selection.discovery]
+    if not isinstance(selection, TwoLooks):
+        return [selection]
+    leaders = [selection.leaders(each) for each in (Answerer.AT_ONCE, Answerer.LEADERS)]
+    if selection.counts_rho is not None:
+        return [*leaders, selection.histogram]
+    return [*leaders, selection.weighted, selection.discovery.discovery]
+
+
+def chance_of(mechanism: object, units: int) -> float:
+    """Return with what chance a group of so many units, each in it alone, is before BOTTOM or reaches the threshold."""
+    if isinstance(mechanism, LimitedDomain):
+        return 1 / (1 + math.exp(float(mechanism.epsilon) * float(mechanism.threshold_offset - units)))
+    steps = 1 if isinstance(mechanism, GaussianHistogram) else WEIGHT_STEPS
+    return discrete_gaussian_tail(mechanism.variance, mechanism.threshold - units * steps)  # type: ignore[attr-defined]
+
+
+def test_a_group_that_the_noise_lifts_over_the_threshold_is_a_matter_of_consent() -> None:
+    """With 403 users it has an even chance, so that with 400 it is returned about every other time."""
+    text = f"{NAMES.format(k=1)} {BY_NAME[:-1]}, epsilon = 0.0511)"
+    even = need(text)
+    assert USERS < even < USERS + 10
+    budget = dpsql.Budget("0.3", "1e-6")
+    found = refusal(session_over(budget=budget), text, consent=False)
+    assert found is not None
+    assert found.code == "consent"
+    assert refusal(session_over(budget=budget), text, consent=True) is None
 
 
 # What is said
@@ -390,7 +444,7 @@ def followed(text: str, hint: str) -> tuple[list[str], str]:
             return new
         return text[: clause.start()] + new.removesuffix(" in place of LIMIT")
 
-    consented = re.search(r"end the private query with (.*?)(, or SET dpsql\.consent = on)?\.(?= |$)", hint)
+    consented = re.search(r"end the private query with (.*?)\.(?= |$)", hint)
     listed = re.search(r"(?:These need fewer users(?:, and no consent)?: (.*?)\.(?= If|$)|^(.*) would fit\.$)", hint)
     others = [] if listed is None else (listed[1] or listed[2]).split(" or ")
     return [put(each) for each in others], "" if consented is None else put(consented[1])
@@ -431,14 +485,126 @@ def test_what_a_refusal_proposes_is_run(text: str, used: Fraction, population: i
         assert ask(consented) is None
 
 
-def test_a_query_that_cannot_be_paid_is_not_offered_with_consent() -> None:
+@pytest.mark.parametrize("used", [Fraction(1, 2), Fraction(999, 1000)])
+def test_a_query_that_cannot_be_paid_is_refused_for_the_budget_alone(used: Fraction) -> None:
     session, text = session_over(), NAMES.format(k=100)
-    spend(session, Fraction(1, 2))
+    spend(session, used)
     found = refusal(session, text)
-    assert found is not None
-    assert "consent = true" not in found.hint
+    assert isinstance(found, dpsql.BudgetExceeded)
+    assert "consent" not in f"{found.reason} {found.hint}"
+    assert "may use" in found.reason
+    assert "of what is left" not in found.reason
     with pytest.raises(dpsql.BudgetExceeded):
         session.sql(text, consent=True)
+
+
+PLAIN = "SELECT article FROM reads GROUP BY article"
+BY_USERS = f"{PLAIN} ORDER BY COUNT(DISTINCT user_id) DESC"
+LEADING = "SELECT TOP {k} PRIVATE article FROM reads GROUP BY article"
+
+
+def propose(text: str, parameters: ParameterValues = (), *, postgres: bool = False, population: int = USERS) -> str:
+    """Return the hint of a query that needs consent."""
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over(population, implicit=True).sql(text, parameters, postgres=postgres)
+    assert caught.value.code == "consent"
+    return caught.value.hint
+
+
+@pytest.mark.parametrize("limit", ["LIMIT 100", "FETCH FIRST 100 ROWS ONLY", "LIMIT 100 -- the end", "LIMIT 100;"])
+def test_the_clause_takes_the_place_of_limit_though_the_order_is_hidden(limit: str) -> None:
+    """The order is by what is not selected, so that LIMIT is of the SELECT around the private query."""
+    hint = propose(f"{BY_USERS} {limit}")
+    proposed = re.search(
+        r"end the private query with (TOP 10 PRIVATE WITH \(consent = true\)) in place of LIMIT\.", hint
+    )
+    assert proposed is not None
+    written = limit.replace("LIMIT 100", proposed[1]).replace("FETCH FIRST 100 ROWS ONLY", proposed[1])
+    assert refusal(session_over(implicit=True), f"{BY_USERS} {written}") is None
+    other = re.search(r"no consent: (TOP 10 PRIVATE WITH \([^)]*\)) in place of LIMIT", hint)
+    assert other is not None
+    assert refusal(session_over(implicit=True), f"{BY_USERS} {limit}".replace(limit, other[1])) is None
+
+
+def test_a_clause_after_a_comment_is_on_a_line_of_its_own() -> None:
+    text = f"{BY_USERS} -- the end"
+    proposed = re.search(r"end the private query with (TOP .*?\)) on a line of its own\.", propose(text))
+    assert proposed is not None
+    assert refusal(session_over(implicit=True), f"{text}\n{proposed[1]}") is None
+    assert "a line of its own" not in propose(BY_USERS)
+
+
+def test_a_clause_that_leads_keeps_its_place() -> None:
+    text = LEADING.format(k=100)
+    hint = propose(text)
+    assert hint.startswith("To run it all the same, write WITH (consent = true) at the end. ")
+    assert refusal(session_over(), f"{text} WITH (consent = true)") is None
+    bounded = re.search(r"no consent: (WITH \([^)]*\)) at the end or ", hint)
+    assert bounded is not None
+    assert refusal(session_over(), f"{text} {bounded[1]}") is None
+    with_bound = f"{text} WITH (max_groups_contributed = 5)"
+    proposed = re.search(r"write (WITH \(.*?\)) at the end, in place of WITH\.", propose(with_bound, population=150))
+    assert proposed is not None
+    assert refusal(session_over(150), f"{text} {proposed[1]}") is None
+
+
+def test_set_is_proposed_where_there_is_one() -> None:
+    assert "SET dpsql.consent" not in propose(f"{BY_USERS} LIMIT 100")
+    assert "in place of LIMIT, or SET dpsql.consent = on. " in propose(f"{BY_USERS} LIMIT 100", postgres=True)
+
+
+@pytest.mark.parametrize("where", ["WHERE article <> 'differential_privacy'", "/* WITH DIFFERENTIAL_PRIVACY */"])
+def test_only_a_header_has_options_to_write_into(where: str) -> None:
+    text = BY_USERS.replace("GROUP", f"{where} GROUP")
+    assert "OPTIONS" not in propose(f"{text} LIMIT 100")
+    assert "end the private query with TOP 10 PRIVATE WITH (consent = true) in place" in propose(f"{text} LIMIT 100")
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "written"),
+    [
+        (f"{PLAIN} TOP ? PRIVATE", [100], "TOP ? PRIVATE WITH (consent = true)"),
+        (f"{PLAIN} TOP $1 PRIVATE", [100], "TOP $1 PRIVATE WITH (consent = true)"),
+        (f"{PLAIN} TOP :k PRIVATE", {"k": 100}, "TOP :k PRIVATE WITH (consent = true)"),
+        (
+            f"{PLAIN} TOP 100 PRIVATE WITH (epsilon = ?)",
+            [0.03],
+            "TOP 100 PRIVATE WITH (epsilon = ?, consent = true)",
+        ),
+        (f"{BY_USERS} LIMIT ?", [10], "TOP ? PRIVATE WITH (consent = true)"),
+    ],
+)
+def test_parameters_stay_in_what_is_proposed(text: str, values: ParameterValues, written: str) -> None:
+    hint = propose(text, values)
+    assert f"end the private query with {written}" in hint
+    start = re.search(r"(TOP|LIMIT) [^ ]+( PRIVATE.*)?$", text)
+    assert start is not None
+    session_over(implicit=True).sql(text[: start.start()] + written, values)
+    other = re.search(r"no consent: (TOP .*?) with (.*?) as the parameter of (\w+)", hint)
+    if other is not None:
+        assert other[3] in {"k", "epsilon"}
+        number = float(other[2]) if other[3] == "epsilon" else int(other[2])
+        changed = {"k": number} if isinstance(values, dict) else [number]
+        session_over(implicit=True).sql(text[: start.start()] + other[1], changed)
+
+
+def test_a_parameter_that_would_change_is_named_in_words() -> None:
+    hint = propose(f"{PLAIN} TOP 40 PRIVATE WITH (epsilon = ?)", [0.03], population=1000)
+    proposed = re.search(r"TOP 40 PRIVATE WITH \(epsilon = \?\) with (0\.\d+) as the parameter of epsilon", hint)
+    assert proposed is not None
+    session_over(1000).sql(f"{PLAIN} TOP 40 PRIVATE WITH (epsilon = ?)", [float(proposed[1])])
+
+
+def test_a_plan_says_nothing_of_consent_that_the_call_or_the_connection_gives() -> None:
+    session, text = session_over(), NAMES.format(k=100)
+    assert "consent" not in dict(session.sql(f"EXPLAIN {text}", consent=True).fetchall())  # type: ignore[arg-type]
+    assert "consent" in dict(session.sql(f"EXPLAIN {text}", consent=False).fetchall())  # type: ignore[arg-type]
+    assert not session.forecast(text, consent=True).needs_consent
+    assert session.forecast(text, consent=False).needs_consent
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", population=USERS)})
+    with dpsql.connect(shared(*ROWS), policy=policy, ledger=":memory:", consent=True) as willing:
+        assert not willing.forecast(text).needs_consent
+        assert "consent" not in dict(willing.sql(f"EXPLAIN {text}").fetchall())  # type: ignore[arg-type]
 
 
 def test_no_shorter_list_is_proposed_that_needs_as_many_users() -> None:
@@ -629,5 +795,5 @@ def test_units_are_in_no_more_groups_than_the_key_has_values() -> None:
     text = "SELECT adult FROM reads GROUP BY adult TOP 3 PRIVATE WITH (mechanism = weighted_gaussian)"
     found = session_over(None).explain(text).need
     assert found is not None
-    assert found.least is not None
-    assert found.units == pytest.approx(found.least * math.sqrt(3))
+    selection = session_over(None).explain(text).mechanism_plan.selection  # type: ignore[attr-defined]
+    assert found.units == pytest.approx(selection.threshold / WEIGHT_STEPS * math.sqrt(3))
