@@ -196,14 +196,21 @@ def test_what_a_crash_left_open_is_charged_to_all_at_once_when_the_data_change(m
 def test_the_second_of_two_equal_queries_has_no_rise_in_the_history(maker: Maker) -> None:
     """Its reservation makes delta the larger part, and is undone after a third query was measured."""
     with closing(maker.make(BUDGET)) as ledger:
-        wanted = [("t", 3, "0"), ("n", 0, "2.7e-7"), ("a", "0.3", "6e-8"), ("a", "0.3", "6e-8"), ("c", 0, "6e-8")]
-        held = [ledger.reserve(Request(q, BudgetVector(rho, d), key=q, repeated=True)) for q, rho, d in wanted]
-        settled = []
-        for at in (0, 1, 3, 2, 4):
-            each = held[at]
-            assert isinstance(each, Reservation)
-            settled.append(each.settle(each.worst_case.refundable if at == 0 else Fraction(0), "d", answer=b"a"))
-        assert [each.repeats for each in settled] == [False, False, False, True, False]
+        held = list[Reservation]()
+
+        def reserve(query: str, worst: BudgetVector) -> None:
+            found = ledger.reserve(Request(query, worst, key=query, repeated=True))
+            assert isinstance(found, Reservation)
+            held.append(found)
+
+        reserve("t", BudgetVector(3, 0))
+        held[0].settle(Fraction(3), "d")  # 10 %
+        reserve("n", BudgetVector(0, "2.7e-7"))  # 9 %
+        reserve("a", BudgetVector(0, "6e-8"))  # 11 %
+        reserve("a", BudgetVector(0, "6e-8"))  # 13 %
+        assert not held[3].settle(Fraction(0), "d", answer=b"a").repeats
+        second = held[2].settle(Fraction(0), "d", answer=b"a")  # 11 %
+        assert (second.repeats, second.rise.share) == (True, Fraction(-1, 100))
         traced = trace_rises(ledger.entries(), BUDGET)
         assert traced[held[2].number] == NO_RISE
         assert min(rise.share for rise in traced.values()) >= 0
