@@ -64,13 +64,26 @@ def build_answer(
     table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
     shown = Answer(
         table,
-        receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
+        receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
         counts=_describe_measures(view, [part.plan for part in parts], releases=releases, table=table),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warned)),
     )
     return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
+
+
+def _combine(
+    receipts: Sequence[Receipt],
+    parts: Sequence[AnswerPart],
+    *,
+    releases: Sequence[planning.Release],
+    own: SessionDependencies,
+) -> Receipt:
+    """Return the receipt of a statement with several private queries, and how many more such statements fit."""
+    pairs = zip(parts, releases, strict=True)
+    drawn = [(part.plan, released.loss) for part, released in pairs if not part.is_replayed]
+    return Receipt.combine(receipts, more=report.count_more_together(drawn, own.read_balance))
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:

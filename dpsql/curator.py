@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -163,12 +164,22 @@ def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tup
     existing periods. Returns the previous total, and the periods in which the new one is granted. Raises `LedgerError`
     for a total with a smaller part, and for a ledger that cannot be used.
     """
+    return _raise_total(ledger, budget, note=note)
+
+
+def _raise_total(
+    ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str, policy: Policy | None = None
+) -> tuple[ApproximateDP, Periods | None]:
+    """Raise the total as `grant` does; warn before where accounts of a policy have less delta after it."""
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.terms import compute_budget
+    from dpsql.terms import compute_budget, describe_falling_shares
 
     total = ApproximateDP(budget.epsilon, budget.delta)
     with closing(reopen_ledger(ledger)) as record:
         before = record.total
+        falling = "" if policy is None else describe_falling_shares(policy, before)
+        if falling:
+            warnings.warn(falling, stacklevel=3)
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
         record.grant(compute_budget(total, record.certified.certificate), total, note=note, periods=periods)
         calendar = record.calendar
@@ -180,13 +191,14 @@ def grant_policy(
 ) -> tuple[ApproximateDP, ApproximateDP, Periods | None]:
     """Raise the total of a policy's ledger to that of its [budget], permanently.
 
-    Returns the previous total, the present one, and the periods in which it is granted. Raises as `grant`, and
+    Returns the previous total, the present one, and the periods in which it is granted. Warns before the grant where
+    it lowers the delta of an account, which is the same fraction as of epsilon by default. Raises as `grant`, and
     `PolicyError` for a policy without a ledger.
     """
     from dpsql.accounting import ApproximateDP
 
     known = load_policy(policy)
-    before, periods = grant(find_ledger(known), known.budget, note=note)
+    before, periods = _raise_total(find_ledger(known), known.budget, note=note, policy=known)
     return before, ApproximateDP(known.budget.epsilon, known.budget.delta), periods
 
 

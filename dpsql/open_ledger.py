@@ -28,6 +28,7 @@ def open_budget(
     Raises as `open_ledger`.
     """
     from dpsql.accounting import describe_periods
+    from dpsql.terms import describe_falling_shares
 
     terms = compute_terms(policy)
     record = open_ledger(place, terms)
@@ -41,6 +42,8 @@ def open_budget(
                 f"{describe_periods(periods)}, and this smaller budget holds. To grant the larger one, the curator "
                 f'runs: dpsql ledger grant --policy {shlex.quote(file)} --note "why"'
             )
+            falling = describe_falling_shares(policy, record.total)
+            reason = f"{reason}. {falling}" if falling else reason
             budget = replace(
                 policy.budget,
                 epsilon=record.total.epsilon,

@@ -19,6 +19,7 @@ from dpsql.accounting import (
     Rise,
     Steps,
     add_losses,
+    format_percent,
     round_down,
     round_up,
     to_percent,
@@ -36,6 +37,7 @@ REREAD = "answered before under 0.11's reading; asked again"
 _NOTHING = ZCDP.nothing()
 _MOST_LISTED = 4  # private queries whose rows the line says for each, and values
 _SEVERAL = 2
+_EMPTY = "''"  # the value that is an empty text
 _OF_A_QUERY = frozenset(
     ["mechanism", "charged", "legs", "ended", "total", "used of each value"]
 )  # details of each of several queries
@@ -158,7 +160,10 @@ class Receipt:
         """By how much the answer raised the used share of the budget: the larger of the shares of its two currencies.
 
         It adds up exactly: `session.budget.used` is the sum over all answers and failures of the account, in the
-        present period. After a grant, or where a limit was changed, the budget's is a share of the new one.
+        present period. After a grant, or where a limit was changed, the budget's is a share of the new one. Where two
+        equal queries ran at the same time, the second is free in the end, but others may have been measured while it
+        was not: their sum may then be more than what is used, never less, and `session.history` adds up.
+        Where the values of a column have budgets, `used_of` adds up for each value.
         """
         return self.rise.share
 
@@ -176,8 +181,11 @@ class Receipt:
         return self.rise.of(value)
 
     @classmethod
-    def combine(cls, parts: Sequence[Receipt]) -> Receipt:
-        """Return the receipt of a statement with several private queries: sums, and their own receipts as parts."""
+    def combine(cls, parts: Sequence[Receipt], *, more: int | None = None) -> Receipt:
+        """Return the receipt of a statement with several private queries: sums, and their own receipts as parts.
+
+        About `more` such statements still fit.
+        """
         last, before = parts[-1], [each.known_before for each in parts if each.known]
         bounds = list(dict.fromkeys(each.bounds for each in parts if each.bounds))
         return replace(
@@ -193,7 +201,7 @@ class Receipt:
             wanted=sum(each.wanted for each in parts),
             rise=sum((each.rise for each in parts), NO_RISE),
             outdone_by=next((each.outdone_by for each in parts if each.outdone_by), ""),
-            more=None,
+            more=more,
             chosen="",
             read_as=", ".join(dict.fromkeys(each.read_as for each in parts if each.read_as)),
             bounded_by=max((each.bounded_by for each in parts if each.bounded_by is not None), default=None),
@@ -266,7 +274,7 @@ class Receipt:
         """Return by how much the used share rose; of several values with budgets, the most if they are many."""
         if self.replayed:
             return "stored answer, nothing was charged"
-        of_values = {value: rise.percent for value, rise in self.rise.by_value.items() if value is not None}
+        of_values = self._list_values()
         if not of_values or None in self.rise.by_value:
             return describe_rise(self.percent_used, self.outdone_by)
         if len(of_values) > _MOST_LISTED:
@@ -306,11 +314,15 @@ class Receipt:
         pairs += [(name, value) for name, value in facts if value]
         return [*pairs, *self._describe_data()]
 
+    def _list_values(self) -> dict[str, Decimal]:
+        """Return the rise in percent of each value that a query named, as the value is shown."""
+        return {value or _EMPTY: rise.percent for value, rise in self.rise.by_value.items() if value is not None}
+
     def _describe_values(self) -> str:
         """Return by how much the used share of each value rose; values that were not named before come last."""
         if self.replayed or len(self.rise.by_value) < _SEVERAL:
             return ""
-        named = [f"{value} {format_percent(rise.percent)}" for value, rise in self.rise.by_value.items() if value]
+        named = [f"{value} {format_percent(percent)}" for value, percent in self._list_values().items()]
         others = self.rise.by_value.get(None)
         return ", ".join([*named, *([] if others is None else [f"others {format_percent(others.percent)}"])])
 
@@ -344,16 +356,6 @@ def describe_rise(percent: Decimal, outdone_by: str = "") -> str:
     if percent:
         return f"used {format_percent(percent)} of the budget"
     return f"0 % more: {outdone_by} used more of the budget" if outdone_by else "used 0 % more of the budget"
-
-
-def describe_charge(percent: Decimal) -> str:
-    """Return by how much a failure raised the used share of a budget."""
-    return f"{format_percent(percent)}{'' if percent else ' more'} of the budget"
-
-
-def format_percent(percent: Decimal) -> str:
-    """Return hundredths of a percent without zeros at the end."""
-    return f"{percent.normalize() + 0:f} %"
 
 
 def format_share(share: Fraction, *, down: bool = False) -> str:

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Self
 
 from dpsql import engines, errors, report, time_grid
 from dpsql import plan as planning
+from dpsql.accounting import NO_RISE
 from dpsql.answer import Answer
 from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
-from dpsql.receipt import describe_charge
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
@@ -131,6 +131,9 @@ class Session:
             answer = build_answer(view, answered, own=self._dependencies, salts=self._plans.salts)
         except errors.Error as error:
             log.describe(error)
+            raise
+        except BaseException as interrupt:
+            log.annotate(interrupt)
             raise
         if key is not None and not any(part.plan.fresh for part in parts):
             # the next time these words are run, the ledger has the answers to these plans
@@ -321,14 +324,14 @@ class Session:
                 answer = self._plans.find_stored(plan)
             if answer is None:
                 log.is_fresh = plan.fresh
-                answered.append(self._release_query(plan, stop))
+                answered.append(self._release_query(plan, stop, log=log))
                 log.answers += not answered[-1].is_replayed
             else:
                 answered.append(AnswerPart(plan, answer, is_replayed=True))
         log.is_complete = True
         return answered
 
-    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None) -> AnswerPart:
+    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: failures.ChargeLog) -> AnswerPart:
         """Make the release of a plan; return it with the answer to show."""
         own, plan = self._dependencies, planning.draw_places(asked, self._dependencies.noise)
         made = list[planning.Release]()
@@ -344,7 +347,7 @@ class Session:
         short = None
         try:
             settled = self._reserve_run_settle(
-                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
+                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop, log=log
             )
         except ledgers.Shortfall as error:
             short = error
@@ -353,7 +356,9 @@ class Session:
         # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed
         if made and plan.rule is None and not shared and not settled.repeats:
             return AnswerPart(asked, made[0], is_replayed=False, rise=settled.rise)
-        return AnswerPart(asked, settled.answer, settled.repeats, settled.rise)
+        # an equal query that was faster may have lowered what this one holds: its charge is never less than nothing
+        rise = settled.rise.larger(NO_RISE) if settled.repeats else settled.rise
+        return AnswerPart(asked, settled.answer, settled.repeats, rise)
 
     def _reserve_run_settle(
         self,
@@ -362,6 +367,7 @@ class Session:
         *,
         draw: Callable[[engines.Exact, Execute], planning.PackedRelease],
         shared: bool,
+        log: failures.ChargeLog,
         stop: engines.Stop | None = None,
     ) -> ledgers.Settled:
         """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
@@ -413,13 +419,16 @@ class Session:
                 failure = interrupt.with_traceback(None)
                 failure.__context__ = failure.__cause__ = None
             else:
-                return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
+                settled = reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
+                log.rises.append(settled.rise)
+                return settled
             settled = reservation.settle(
                 request.worst_case.refundable,
                 failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
             )
+            log.rises.append(settled.rise)
             if isinstance(failure, errors.EngineError):
-                failures.restate(failure, f"{failure.reason[:-1]}: {describe_charge(settled.rise.percent)}.")
+                failures.restate(failure, f"{failure.reason[:-1]}: {failures.describe_charge(settled.rise.percent)}.")
             raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
@@ -536,7 +545,9 @@ class Session:
     def history(self) -> pa.Table:
         """Queries of this analyst on this ledger, in every session, and what each was charged; newest last.
 
-        The percent_used of a period add up to the percent_used of its budget.
+        The percent_used of a period add up to the percent_used of its budget. Where the values of a column have
+        budgets, each row says what the query raised for the values that it names, which does not add up over queries of
+        different values; `receipt.used_of(value)` adds up for each value.
         """
         self._check_open()
         own = self._dependencies
@@ -602,12 +613,12 @@ class Session:
             return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
 
         if stored is None:
-            request = own.request(release.text, release.loss, key=release.key, repeated=True)
+            request, log = own.request(release.text, release.loss, key=release.key, repeated=True), failures.ChargeLog()
             try:
                 shared = own.terms.limits.share_replays
-                settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared)
+                settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared, log=log)
             except errors.Error as error:
-                failures.ChargeLog().describe(error)
+                log.describe(error)
                 raise
             stored, replayed = settled.answer, settled.repeats
         return planning.ReleaseResult(

@@ -204,6 +204,29 @@ def compute_delta(own: Analyst, grant: Budget) -> Delta:
     return Delta(grant.delta.value * min(own.epsilon.value / grant.epsilon.value, Fraction(1)))
 
 
+def describe_falling_shares(policy: Policy, before: ApproximateDP) -> str:
+    """Return in one sentence which accounts have less delta under a policy's total than before it; "" for none.
+
+    These are accounts with the same fraction of delta as of epsilon, where epsilon grows by more than delta.
+    """
+    grant = policy.budget
+    old = replace(grant, epsilon=before.epsilon, delta=before.delta)
+    falling = {
+        name: compute_delta(own, old)
+        for name, own in policy.analysts.items()
+        if own.enabled and compute_delta(own, old) > compute_delta(own, grant)
+    }
+    if not falling:
+        return ""
+    keys = [f"[analysts.{name}] delta = {delta}" for name, delta in falling.items()]
+    needed = max(delta.value / compute_delta(policy.analysts[name], grant).value for name, delta in falling.items())
+    return (
+        f"With the larger total the limit of {' and '.join(falling)} falls to the same fraction of delta as of "
+        f"epsilon, so write into the policy {' and '.join(keys)}, or a total that grows in both: "
+        f"[budget] delta = {Delta(grant.delta.value * needed)}."
+    )
+
+
 def compute_budget(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> BudgetVector:
     """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries.
 

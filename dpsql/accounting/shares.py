@@ -48,6 +48,12 @@ class Rise:
         values = dict.fromkeys((*self.by_value, *other.by_value))
         return replace(total, by_value={value: self.of(value) + other.of(value) for value in values})
 
+    def larger(self, other: Rise) -> Rise:
+        """Return the larger of two rises, of each value too."""
+        values = dict.fromkeys((*self.by_value, *other.by_value))
+        by_value = {value: self.of(value).larger(other.of(value)) for value in values}
+        return Rise(max(self.share, other.share), max(self.steps, other.steps), by_value)
+
     @property
     def percent(self) -> Decimal:
         """The rise as it is shown, in percent."""
@@ -70,6 +76,11 @@ def round_down(share: Fraction) -> int:
 def to_percent(steps: int) -> Decimal:
     """Return hundredths of a percent in percent."""
     return Decimal(steps) / 100
+
+
+def format_percent(percent: Decimal) -> str:
+    """Return hundredths of a percent without zeros at the end."""
+    return f"{percent.normalize() + 0:f} %"
 
 
 def compute_used_share(state: BudgetState, limit: BudgetVector) -> Fraction:

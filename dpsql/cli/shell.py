@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpsql.accounting import format_percent
 from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plans
 from dpsql.completion import WORDS, find_completions, is_complete, items
 from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
-from dpsql.receipt import format_percent
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpsql.accounting import format_percent
 from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.display.text import cut
 from dpsql.errors import UsageError
-from dpsql.receipt import format_percent, format_share
+from dpsql.receipt import format_share
 from dpsql.report.balance import describe_outcome
 from dpsql.report.forecast import describe_plans
 

@@ -186,10 +186,12 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
 def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
     """Return the sum of `entries` in any order: of all, or of one account or period.
 
-    It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement.
+    It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement, or
+    the one after it where an open entry is of an epoch before the present one.
     """
     known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
     present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
+    present = max([present, *(entry.epoch + 1 for entry in known if entry.is_outdated)])
     sums: dict[tuple[int, int], dict[str | None, BudgetState]] = {}  # by period and epoch, of each value and of all
     for entry in known:
         states = sums.setdefault((entry.period, entry.epoch), {})

@@ -510,7 +510,7 @@ class Ledger(ABC):
                 freed = held.worst_case.permanent if frees_delta else 0
                 return replace(state, permanent=state.permanent - freed)
 
-            rise = self._measure_settlement(book, held, charge=charge, loss=outcome.loss)
+            rise = self._measure_query(book, held, charge=charge, loss=outcome.loss)
             if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
                 for holder in dict.fromkeys((None, held.account)):
                     book.set_balance(holder, charge(book.balance(holder)))
@@ -520,9 +520,9 @@ class Ledger(ABC):
             book.append("settled", told, at=at)
             if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
-        return Settled(outcome.answer, repeats=repeated is not None, rise=held.rise + rise)
+        return Settled(outcome.answer, repeats=repeated is not None, rise=rise)
 
-    def _measure_settlement(
+    def _measure_query(
         self,
         book: LedgerTransaction,
         held: Reservation,
@@ -530,18 +530,20 @@ class Ledger(ABC):
         charge: Callable[[BudgetState], BudgetState],
         loss: Fraction,
     ) -> Rise:
-        """Return by how much a settlement raises the used share of its account.
+        """Return by how much a query, with its settlement, raises the used share of its account.
 
-        The share of a period that is over, or of values before a new data version, is gone: the most that the loss can
-        have raised it stands for it.
+        The share of a period that is over, or of values before a new data version, is gone: the larger of what the
+        reservation raised, and of the most that the loss can have raised, is then the most of both together.
         """
         calendar, is_folded = book.terms().calendar, bool(held.values) and held.number <= self._history.folded
         if not is_folded and (calendar is None or calendar.includes(held.number)):
-            return self._measure_rise(book, change=charge, account=held.account, limit=held.limit, values=held.values)
+            rise = self._measure_rise(book, change=charge, account=held.account, limit=held.limit, values=held.values)
+            return held.rise + rise
         limit = held.limit or book.terms().budget
         lost = BudgetState(spent=held.worst_case.refundable if is_folded else loss)
         states: dict[str, BudgetState] | None = {} if held.values else None
-        return measure_rise(limit, BudgetState(), change=lambda _: lost, states=states, values=held.values)
+        rise = measure_rise(limit, BudgetState(), change=lambda _: lost, states=states, values=held.values)
+        return held.rise.larger(rise)
 
     def _measure_rise(
         self,

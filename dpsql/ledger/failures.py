@@ -15,9 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from dpsql.accounting import NO_RISE, Rise, format_percent
 from dpsql.errors import Error, LedgerError, Refusal
 
 _Given = ParamSpec("_Given")
@@ -83,18 +85,20 @@ def mark_charge(stage: str) -> Iterator[list[bool]]:
 class ChargeLog:
     """The charges of one statement, which may have several private queries."""
 
-    __slots__ = ("answers", "is_complete", "is_fresh")
+    __slots__ = ("answers", "is_complete", "is_fresh", "rises")
 
     def __init__(self) -> None:
         self.answers = 0  # that were charged and stored
         self.is_complete = False  # whether all are there
         self.is_fresh = False  # whether the query that runs has fresh = true
+        self.rises: list[Rise] = []  # of the used share of the budget, by each query that was settled
 
     def describe(self, error: Error) -> None:
         """Say in the words of an error what was charged before it."""
         if self.answers and self.is_complete and not error.charge:
             error.charge = STORED
             if error.code in _OWN_WORDS:
+                restate(error, f"{error.reason} {self._describe_sum()}".strip())
                 return
         if not error.charge and not self.answers:
             if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
@@ -106,17 +110,36 @@ class ChargeLog:
             reason = f"{reason} {words}"
             advice = advice.format(how=" without fresh = true" if self.is_fresh else "")
             hint = advice if error.code in _FOR_CURATORS else f"{advice} {hint}".strip()
+        if self.answers:
+            reason = f"{reason} {self._describe_sum(is_all=error.charge not in {RESERVING, SETTLING})}".strip()
         if self.answers and not self.is_complete:
             reason = f"{reason} {_EARLIER}"
             if error.code not in _IN_FULL:
                 error.charge = error.charge or STORED
         restate(error, reason, hint=hint)
 
+    def annotate(self, interrupt: BaseException) -> None:
+        """Say in a note of an interrupt what the statement was charged before it."""
+        if self.rises:
+            interrupt.add_note(self._describe_sum())
+
+    def _describe_sum(self, *, is_all: bool = True) -> str:
+        """Return by how much all queries of the statement raised the used share, or those before the last one."""
+        if not self.rises:
+            return ""
+        used = describe_charge(sum(self.rises, NO_RISE).percent)
+        return f"In all this statement used {used}." if is_all else f"Before, this statement used {used}."
+
 
 def restate(error: Error, reason: str, *, hint: str | None = None) -> None:
     """Put other words into an error."""
     error.reason, error.hint = reason, error.hint if hint is None else hint
     error.args = error.code, reason, hint, error.place
+
+
+def describe_charge(percent: Decimal) -> str:
+    """Return by how much a failure raised the used share of a budget."""
+    return f"{format_percent(percent)}{'' if percent else ' more'} of the budget"
 
 
 FAILED = "failed"  # digest of the outcome of a query that failed in the engine or in the release

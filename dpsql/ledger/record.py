@@ -168,8 +168,8 @@ class Entry:
 
     It was made in period number `period`, and is charged to that period whenever it is settled. It is charged to units
     of the `values` alone, to all where there are none. Units keep their values in one `epoch`, from 0: a new one begins
-    when the data version is incremented, and when a policy says otherwise what value a unit has. `number` is that of
-    the event.
+    when the data version is incremented, and when a policy says otherwise what value a unit has. One that is open and
+    `is_outdated` is of an epoch before the present one. `number` is that of the event.
     """
 
     opened_at: datetime
@@ -183,6 +183,7 @@ class Entry:
     values: tuple[str, ...] = ()
     epoch: int = 0
     number: int = 0
+    is_outdated: bool = False
 
     @property
     def charged(self) -> Fraction:
@@ -378,6 +379,9 @@ def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
             at, loss = datetime.fromisoformat(event.at), _loss(body["loss"])
             settlement = Settlement(at, loss, body["digest"], body.get("repeats"), epoch, event.seq)
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
+    for number, entry in entries.items():
+        if entry.settlement is None and entry.epoch < epoch:
+            entries[number] = replace(entry, is_outdated=True)
     return tuple(entries.values())
 
 

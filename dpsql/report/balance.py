@@ -18,6 +18,7 @@ from dpsql.accounting import (
     Certificate,
     Rise,
     compute_used_share,
+    format_percent,
     item_price,
     round_down,
     round_up,
@@ -32,7 +33,7 @@ from dpsql.ledger.record import Calendar, Entry
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon
-from dpsql.receipt import format_percent, format_share
+from dpsql.receipt import format_share
 from dpsql.report.used_shares import trace_rises
 from dpsql.terms import Terms, compute_limit
 
@@ -157,9 +158,12 @@ class Balance(NotebookRepr):
         return to_percent(round_down(self.left))
 
     def measure(self, cost: BudgetVector) -> Rise:
-        """Return by how much a query of this cost raises the used share; above 1, it does not fit."""
+        """Return by how much a query of this cost raises the used share, which may be more than all of the limit.
+
+        More than the limit was used where it was lowered since, and more than 1 of it does not fit.
+        """
         spent = BudgetVector(self.refunded.spent, self.gone.spent, certificate=self.certificate)
-        return Rise.between(self.used, (spent + cost).share_of(self.limit))
+        return Rise.between(*(amounts.share_of(self.limit) for amounts in (spent, spent + cost)))
 
     def table_rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return the rows of SHOW BUDGET: first the share in percent, as it is shown, then each currency and items."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import BudgetVector, Loss
+from dpsql.accounting import BudgetVector, Loss, format_percent
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
@@ -26,7 +26,7 @@ from dpsql.plan.mechanisms.choice import Candidate
 from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
-from dpsql.receipt import format_percent, format_share
+from dpsql.receipt import format_share
 from dpsql.report.balance import Balance, find_larger_part
 from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
@@ -148,6 +148,24 @@ def count_more(plan: Plan, remaining: BudgetVector, *, loss: Loss) -> int | None
     if not price.refundable:
         return None
     return _count_admitted(remaining, plan.price(plan.worst_case), loss=price)
+
+
+def count_more_together(drawn: Sequence[tuple[Plan, Loss]], find: Callable[[tuple[str, ...]], Balance]) -> int | None:
+    """Return how many more statements with these private queries are admitted if each costs what it did.
+
+    `find` returns the balance of a query of some values. A unit loses what the queries that count its value cost.
+    """
+    counts = list[int]()
+    for value in dict.fromkeys([None, *(value for plan, _ in drawn for value in plan.charged_values)]):
+        counting = [each for each in drawn if not each[0].charged_values or value in each[0].charged_values]
+        losses = [plan.price(loss) for plan, loss in counting]
+        if not any(loss.refundable for loss in losses):
+            continue
+        worst = [plan.price(plan.worst_case) for plan, _ in counting]
+        remaining = find(() if value is None else (value,)).remaining
+        loss = sum(losses[1:], losses[0])
+        counts.append(_count_admitted(remaining, sum(worst[1:], worst[0]), loss=loss))
+    return min(counts, default=None)
 
 
 def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:

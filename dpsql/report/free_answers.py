@@ -153,7 +153,8 @@ def history_table(entries: Sequence[Entry], balance: Balance, *, account: str | 
 
     The currencies of the certificate name the columns: rho and delta for zcdp. percent_used is by how much each query
     raised the used share of the budget as it is granted now: what receipts showed, and of a period it adds up to SHOW
-    BUDGET. Where the values of a column have a budget each, those of a query are listed; NULL is all units.
+    BUDGET. Where the values of a column have a budget each, those of a query are listed; NULL is all units. The
+    percent_used is then that of a query of the same values, and adds up over queries of the same values alone.
     """
     import pyarrow as pa
 

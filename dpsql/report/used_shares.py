@@ -64,23 +64,39 @@ def trace_rises(entries: Iterable[Entry], limit: BudgetVector, *, account: str |
     """Return by how much each entry raised the used share of the total or of an account, by the entry's number.
 
     Shares are of the present `limit`: those of a period add up to its used share, also where less was granted before.
+    An entry that repeats another one changed nothing in the end: it has no rise, and no other has one of it.
     """
-    known = [entry for entry in entries if account in {None, entry.account}]
+    every = [entry for entry in entries if account in {None, entry.account}]
+    known = [entry for entry in every if not _changes_nothing(entry)]
     events = [(entry.number, entry.epoch, entry, False) for entry in known]
     events += [(each.settlement.number, each.settlement.epoch, each, True) for each in known if each.settlement]
     by_value = any(entry.values for entry in known)
-    rises, periods, open_ = dict[int, Rise](), dict[int, _Period](), dict[int, Entry]()
-    for _, epoch, entry, settles in sorted(events, key=lambda event: event[0]):
-        period = periods.setdefault(entry.period, _Period())
-        folded = period.begin_epoch(epoch, limit)
+    rises = {entry.number: NO_RISE for entry in every}
+    periods, open_ = dict[int, _Period](), dict[int, Entry]()
+
+    def fold(entry: Entry, epoch: int) -> None:
+        folded = periods[entry.period].begin_epoch(epoch, limit)
         if folded.share:  # only what was open for values raises the share when it is charged to all
             first = next(each for each in open_.values() if each.values and each.period == entry.period)
             rises[first.number] += folded
+
+    for _, epoch, entry, settles in sorted(events, key=lambda event: event[0]):
+        period = periods.setdefault(entry.period, _Period())
+        fold(entry, epoch)
         was_folded = settles and entry.values and epoch != entry.epoch
         rise = NO_RISE if was_folded else period.charge(entry, limit, settles=settles, by_value=by_value)
-        rises[entry.number] = rises.get(entry.number, NO_RISE) + rise
+        rises[entry.number] += rise
         if settles:
             del open_[entry.number]
         else:
             open_[entry.number] = entry
+    for entry in open_.values():
+        if entry.is_outdated:
+            fold(entry, entry.epoch + 1)
     return rises
+
+
+def _changes_nothing(entry: Entry) -> bool:
+    """Return whether an entry repeats another one, and its reservation was not charged to all units in between."""
+    repeats = entry.settlement is not None and entry.settlement.repeats is not None
+    return repeats and not entry.charged and not entry.permanent

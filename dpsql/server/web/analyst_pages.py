@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from dpsql.accounting import format_percent
 from dpsql.completion import find_completions
 from dpsql.display import Facts, Meter, Part, budget_html, facts_html, remove_style
 from dpsql.errors import Error, LedgerError, Refusal, UsageError
-from dpsql.receipt import REREAD, format_percent
+from dpsql.receipt import REREAD
 from dpsql.report.forecast import (
     describe_at_most,
     describe_plans,

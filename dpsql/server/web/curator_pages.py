@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from dpsql import curator
-from dpsql.accounting import ApproximateDP, Periods, compute_used_share, describe_periods, round_up, to_percent
+from dpsql.accounting import (
+    ApproximateDP,
+    Periods,
+    compute_used_share,
+    describe_periods,
+    format_percent,
+    round_up,
+    to_percent,
+)
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.policy import Budget
-from dpsql.receipt import format_percent
 from dpsql.report.balance import describe_outcome
 from dpsql.report.policy_text import describe_policy
 from dpsql.server.gateway import Gateway

@@ -17,7 +17,7 @@ from support.values_kit import divide_by
 
 from dpsql.accounting import NO_RISE, BudgetState, BudgetVector, Periods, Rise, compute_used_share, round_up
 from dpsql.errors import BudgetExceeded
-from dpsql.ledger import Account, Ledger, Request, Reservation, Settled
+from dpsql.ledger import Account, Ledger, Request, Reservation, Settled, sum_entries
 from dpsql.report.used_shares import trace_rises
 
 BUDGET = BudgetVector(30, "3e-6")
@@ -36,6 +36,7 @@ class Play:
 
     def __init__(self, ledger: Ledger, accounts: tuple[Account | None, ...], seed: int) -> None:
         self.ledger, self.accounts, self.random = ledger, accounts, random.Random(seed)
+        self.keys = ["", "k", "l"] if seed % 2 else [""]  # equal queries at the same time, or none
         self.open: list[tuple[Reservation, Account | None]] = []
         self.rises: dict[int, Rise] = {}
         self.sums: dict[tuple[str | None, str | None], Rise] = defaultdict(lambda: NO_RISE)
@@ -49,7 +50,7 @@ class Play:
         names = tuple(self.random.sample(values, self.random.randint(0, 2))) if values else ()
         delta = Fraction(self.random.choice([0, 0, 1, 5, 30]), 10**8 * 3)
         worst = BudgetVector(Fraction(self.random.randint(1, 9), 7), delta)
-        key = self.random.choice(["", "k", "l"])
+        key = self.random.choice(self.keys)
         request = Request("q", worst, account, key=key, repeated=True, values=names, division=self.ledger.division)
         try:
             held = self.ledger.reserve(request)
@@ -88,7 +89,7 @@ def assert_adds_up(rise: Rise, state: BudgetState, limit: BudgetVector) -> None:
 
 @pytest.mark.parametrize("accounts", [(None,), (ADA, BOB)])
 def test_the_rises_of_an_account_add_up_to_its_used_share(maker: Maker, accounts: tuple[Account | None, ...]) -> None:
-    outdone = 0
+    outdone = repeated = 0
     for seed in range(30 if isinstance(maker, Memory) else 3):
         with closing(maker.make(BUDGET)) as ledger:
             play = Play(ledger, accounts, seed)
@@ -100,11 +101,17 @@ def test_the_rises_of_an_account_add_up_to_its_used_share(maker: Maker, accounts
             for account in accounts:
                 name, limit = (None, BUDGET) if account is None else (account.name, account.budget)
                 traced = trace_rises(ledger.entries(), limit, account=name)
-                assert dict(traced) == {
+                repeats = [entry for entry in ledger.entries() if entry.settlement and entry.settlement.repeats]
+                assert_adds_up(sum(traced.values(), NO_RISE), ledger.state(name), limit)
+                assert all(traced.get(entry.number, NO_RISE) == NO_RISE for entry in repeats)
+                assert min(rise.steps for rise in traced.values()) >= 0
+                assert repeats or dict(traced) == {
                     number: rise for number, rise in play.rises.items() if name in {None, play.accounts_of[number]}
                 }
+                repeated += len(repeats)
             outdone += sum(not rise.share for rise in play.rises.values())
     assert outdone > 5  # queries whose part was not the largest
+    assert repeated
 
 
 def test_the_rises_of_a_value_add_up_to_its_used_share_until_the_data_changes(maker: Maker) -> None:
@@ -125,7 +132,8 @@ def test_the_rises_of_a_value_add_up_to_its_used_share_until_the_data_changes(ma
                     assert before + sum((rise.share for rise in of_value), Fraction(0)) == shares[value]
                     assert round_up(before) + sum(rise.steps for rise in of_value) == round_up(shares[value])
                 traced = trace_rises(ledger.entries(), BUDGET)
-                assert {number: rise.share for number, rise in traced.items()} == {
+                repeats = [entry for entry in ledger.entries() if entry.settlement and entry.settlement.repeats]
+                assert repeats or {number: rise.share for number, rise in traced.items()} == {
                     number: rise.share for number, rise in play.rises.items()
                 }
                 before = compute_used_share(ledger.state(), BUDGET)
@@ -162,6 +170,51 @@ def test_what_is_settled_in_a_later_period_is_shown_with_the_most_it_can_have_ad
         assert total.settle(Fraction(6), "d").rise.share == Fraction(6, 30)
         assert [rise.share for rise in trace_rises(ledger.entries(), BUDGET).values()] == [Fraction(1, 2), 0]
         assert ledger.state() == BudgetState()
+
+
+def test_what_crosses_a_period_is_shown_with_the_larger_of_its_two_shares(maker: Maker) -> None:
+    now = [START]
+    with closing(maker.make(BUDGET, Periods(DAY), lambda: now[0])) as ledger:
+        held = ledger.reserve(Request("q", BudgetVector("1.5", "1.5e-7")))
+        assert isinstance(held, Reservation)
+        assert held.rise.share == Fraction("0.05")
+        now[0] += DAY
+        assert held.settle(Fraction("1.5"), "d").rise == Rise(Fraction("0.05"), 500)
+
+
+def test_what_a_crash_left_open_is_charged_to_all_at_once_when_the_data_change(maker: Maker) -> None:
+    with closing(maker.make(BUDGET)) as ledger:
+        ledger.divide(divide_by("of version 0"))
+        ledger.reserve(Request("q", BudgetVector(3, 0), values=("x",), division=ledger.division))
+        assert [rise.share for rise in trace_rises(ledger.entries(), BUDGET).values()] == [0]
+        ledger.bump("new data")
+        (entry,) = ledger.entries()
+        assert ledger.state() == sum_entries([entry]) == BudgetState(Fraction(3))
+        assert trace_rises([entry], BUDGET)[entry.number].share == Fraction(3, 30)
+
+
+def test_the_second_of_two_equal_queries_has_no_rise_in_the_history(maker: Maker) -> None:
+    """Its reservation makes delta the larger part, and is undone after a third query was measured."""
+    with closing(maker.make(BUDGET)) as ledger:
+        held = list[Reservation]()
+
+        def reserve(query: str, worst: BudgetVector) -> None:
+            found = ledger.reserve(Request(query, worst, key=query, repeated=True))
+            assert isinstance(found, Reservation)
+            held.append(found)
+
+        reserve("t", BudgetVector(3, 0))
+        held[0].settle(Fraction(3), "d")  # 10 %
+        reserve("n", BudgetVector(0, "2.7e-7"))  # 9 %
+        reserve("a", BudgetVector(0, "6e-8"))  # 11 %
+        reserve("a", BudgetVector(0, "6e-8"))  # 13 %
+        assert not held[3].settle(Fraction(0), "d", answer=b"a").repeats
+        second = held[2].settle(Fraction(0), "d", answer=b"a")  # 11 %
+        assert (second.repeats, second.rise.share) == (True, Fraction(-1, 100))
+        traced = trace_rises(ledger.entries(), BUDGET)
+        assert traced[held[2].number] == NO_RISE
+        assert min(rise.share for rise in traced.values()) >= 0
+        assert_adds_up(sum(traced.values(), NO_RISE), ledger.state(), BUDGET)
 
 
 def test_a_grant_makes_later_rises_shares_of_the_larger_total(maker: Maker) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -172,3 +173,31 @@ def test_a_total_after_names_does_not_look_free() -> None:
     assert str(receipt).startswith(
         f"answered 1 of 1; 0 % more: names that nobody listed have used more of the budget; about {more} more like this"
     )
+
+
+def test_a_statement_of_two_queries_says_how_many_more_fit() -> None:
+    session = session_on(READS)
+    sql = QUESTIONS[5].replace("PRIVATE", "PRIVATE WITH (epsilon = 0.06)")
+    receipt = session.sql(sql.format(k=1)).receipt
+    assert receipt.more
+    assert f"about {receipt.more} more like this" in str(receipt)
+    for at in range(receipt.more):
+        assert session.sql(sql.format(k=2 + at)).receipt.more == receipt.more - 1 - at
+    with pytest.raises(BudgetExceeded):
+        session.sql(sql.format(k=2 + receipt.more))
+    assert session.sql(sql.format(k=1)).receipt.more is None
+
+
+def test_a_statement_of_two_values_says_how_many_more_fit_into_the_budget_of_each(tmp_path: Path) -> None:
+    one = "(SELECT COUNT(DISTINCT user_id) FROM reads WHERE country = '{}' PRIVATE WITH (epsilon = 0.2))"
+    with dpsql.connect(data_file(tmp_path / "r.duckdb"), policy=policy_of("zcdp"), ledger=":memory:") as session:
+        both = session.sql(f"SELECT {one.format('DE')} - {one.format('FR')} AS d").receipt
+        alone = session.forecast(one.format("DE")[1:-1].replace("WITH (", "WITH (fresh = true, ")).at_worst
+        assert both.more == alone > 0
+
+
+def test_an_empty_value_is_shown() -> None:
+    by_value = {"": Rise(Fraction(1, 20), 500), "DE": Rise(Fraction(1, 10), 1000)}
+    receipt = replace(session_on(READS).sql(QUESTIONS[3].format(k=1)).receipt, rise=Rise(by_value=by_value))
+    assert dict(receipt.details())["used of each value"] == "'' 5 %, DE 10 %"
+    assert "used 5 % of the budget of '' and 10 % of the budget of DE" in str(receipt)

@@ -17,7 +17,7 @@ from support.session_kit import session_on, shared, values_rows
 
 import dpsql
 from dpsql.accounting import BudgetState
-from dpsql.curator import grant, read_history
+from dpsql.curator import grant, grant_policy, read_history
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.session import Session
 
@@ -407,3 +407,45 @@ def test_a_history_is_ones_own_newest_last(folder: Path) -> None:
         assert later.history.equals(table)
     with pytest.raises(dpsql.UsageError):
         later.history  # noqa: B018 - the access is the test
+
+
+def write_limit(folder: Path, total: str, extra: str = "") -> None:
+    (folder / "policy.toml").write_text(
+        f'ledger = "own.sqlite"\n[budget]\n{total}\n[analysts.ana]\nepsilon = 0.5\n{extra}\n'
+        '[tables.reads]\nprivacy_unit = "user_id"\n'
+    )
+
+
+def test_an_overdrawn_account_is_told_what_a_query_adds_and_not_by_how_much_it_is_over(example: Path) -> None:
+    write_limit(example, "epsilon = 1\ndelta = 1e-6", "delta = 1e-6")
+    with opened(example, "ana") as session:
+        for k in (1, 2):
+            top = f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
+            session.sql(f"{top} WITH (delta = 2e-7, epsilon = 0.01)")
+    write_limit(example, "epsilon = 1\ndelta = 1e-6")  # delta 2.5e-7 for queries, of which 4e-7 are used
+    with opened(example, "ana") as session:
+        assert session.budget.percent_used == 100
+        forecast = session.forecast(f"{top} WITH (epsilon = 0.011, delta = 1.25e-8)")
+        assert forecast.cost == "at most 5 % more of the budget"
+
+
+def test_a_grant_warns_of_the_accounts_whose_delta_falls_and_its_hint_keeps_it(example: Path) -> None:
+    write_limit(example, "epsilon = 1\ndelta = 1e-6")
+    with opened(example, "ana") as session:
+        before = session.budget.delta.granted
+        assert before == Fraction("2.5e-7")
+    write_limit(example, "epsilon = 2\ndelta = 1e-6")
+    said = r"limit of ana falls .* \[analysts.ana\] delta = 5e-07, or .* \[budget\] delta = 2e-06\."
+    with pytest.warns(dpsql.UngrantedBudgetWarning, match=said), opened(example, "ana") as session:
+        assert session.budget.delta.granted == before
+    with pytest.warns(UserWarning, match=said):
+        grant_policy(example / "policy.toml", note="more")
+    with opened(example, "ana") as session:
+        assert session.budget.delta.granted == before / 2
+    write_limit(example, "epsilon = 2\ndelta = 1e-6", "delta = 5e-07")
+    with opened(example, "ana") as session:
+        assert session.budget.delta.granted == before
+    write_limit(example, "epsilon = 2\ndelta = 2e-06")
+    grant_policy(example / "policy.toml", note="both")  # warns of nothing
+    with opened(example, "ana") as session:
+        assert session.budget.delta.granted == before

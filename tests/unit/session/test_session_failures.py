@@ -177,3 +177,53 @@ def test_a_session_closes_its_ledger_though_the_engine_fails(session: Session) -
     with pytest.raises(dpsql.LedgerError):
         ledger.state()
     stubborn.close()
+
+
+TWO_PARTS = (
+    "SELECT (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE WITH (epsilon = 0.05)) - "
+    "(SELECT COUNT(DISTINCT user_id) FROM reads WHERE article = 'a' PRIVATE WITH (epsilon = 0.09)) AS d"
+)
+
+
+def failing_second(error: BaseException) -> Callable[[Statement, Callable[[Statement], Exact]], Exact]:
+    run = list[Statement]()
+
+    def hook(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+        run.append(statement)
+        if len(run) > 1:
+            raise error
+        return execute(statement)
+
+    return hook
+
+
+def read_sum(session: Session) -> str:
+    assert len(set(session.history["percent_used"].to_pylist()) - {0}) == len(session.history)
+    return f"In all this statement used {session.budget.percent_used.normalize():f} % of the budget."
+
+
+def test_a_failure_of_the_second_part_says_what_both_used(session: Session) -> None:
+    broken = rebuilt(session, engine=failing_second(RuntimeError()))
+    with pytest.raises(dpsql.EngineError) as caught:
+        broken.sql(TWO_PARTS)
+    assert read_sum(broken) in caught.value.reason
+    assert len(broken.history) == 2
+
+
+def test_an_interrupt_of_the_second_part_notes_what_both_used(session: Session) -> None:
+    broken = rebuilt(session, engine=failing_second(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        broken.sql(TWO_PARTS)
+    assert caught.value.__notes__ == [read_sum(broken)]
+    assert len(broken.history) == 2
+
+
+def test_a_select_that_fails_around_an_answer_says_what_the_answer_used(session: Session) -> None:
+    sql = f"SELECT CAST(article AS INTEGER) AS n FROM ({NAMES}) AS x"
+    with pytest.raises(dpsql.EngineError) as caught:
+        session.sql(sql)
+    assert caught.value.code == "wrapping-failed"
+    assert caught.value.reason.endswith(read_sum(session))
+    with pytest.raises(dpsql.EngineError) as caught:  # of the stored answer
+        session.sql(sql)
+    assert "this statement used" not in caught.value.reason
