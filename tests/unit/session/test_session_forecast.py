@@ -8,7 +8,10 @@ from support.session_kit import PRIVATE, filled, values_rows
 
 import dpsql
 
-ASK = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.04, delta = 1e-8, fresh = true)"
+ASK = (
+    "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE "
+    "WITH (epsilon = 0.04, delta = 1e-8, fresh = true, mechanism = limited_domain)"
+)
 GIANTS = {"a": 3000, "b": 2000, "c": 1500, "d": 10}
 
 
