@@ -201,3 +201,25 @@ def test_an_empty_value_is_shown() -> None:
     receipt = replace(session_on(READS).sql(QUESTIONS[3].format(k=1)).receipt, rise=Rise(by_value=by_value))
     assert dict(receipt.details())["used of each value"] == "'' 5 %, DE 10 %"
     assert "used 5 % of the budget of '' and 10 % of the budget of DE" in str(receipt)
+
+
+def test_a_query_that_lost_to_an_equal_one_has_used_nothing_and_no_less() -> None:
+    """It reserved when rho was the larger part, and frees its delta when delta is."""
+    session = session_on(READS)
+    top = "SELECT article FROM reads GROUP BY article TOP {} PRIVATE WITH (delta = {}, epsilon = 0.01)"
+    session.sql(f"{TOTAL} PRIVATE WITH (epsilon = 0.1354)")
+    session.sql(top.format(1, "4.5e-8"))
+    share = session.budget.used
+    assert Fraction("0.09") < share < Fraction("0.11")
+    faster = list[Receipt]()
+
+    def hook(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+        if not faster:
+            faster.append(session.sql(top.format(2, "1e-8")).receipt)
+        return execute(statement)
+
+    slower = rebuilt(session, engine=hook).sql(top.format(2, "1e-8")).receipt
+    assert slower.replayed
+    assert (slower.used, slower.percent_used) == (0, 0)
+    assert faster[0].used >= session.budget.used - share > 0
+    assert sum(map(Decimal, map(str, session.history["percent_used"].to_pylist()))) == session.budget.percent_used
