@@ -171,14 +171,17 @@ def test_the_order_of_a_select_list_changes_no_set() -> None:
 
 
 def test_a_sum_beside_an_average_is_that_of_the_sum_alone() -> None:
-    """Each keeps its own cut: of the rows of one user, 600 in the sum, and two rows in the average."""
+    """Each keeps its own cut: of the rows of one user, 600 in the sum, and two rows in the average.
+
+    The mean of 16 sums has a standard deviation of 37.5: it is 240 off with 1.6e-10. With the cut of the average it
+    would be 20.
+    """
     rows = "INSERT INTO visits SELECT 1, 'a', 10, 1, 1 FROM range(50)"
-    ((mean, total, count),) = ask(
-        "SELECT AVG(dwell) AS a, SUM(dwell) AS s, COUNT(dwell) AS n FROM visits PRIVATE", session_over(rows)
-    ).fetchall()
-    assert abs(total - 500) < 300
-    assert abs(count - 2) <= 2
-    assert mean is None or mean < 400
+    sql = "SELECT AVG(dwell) AS a, SUM(dwell) AS s, COUNT(dwell) AS n FROM visits PRIVATE"
+    drawn = [ask(sql, session_over(rows)).fetchall()[0] for _ in range(16)]
+    assert abs(sum(total for _, total, _ in drawn) / 16 - 500) < 240
+    assert abs(sum(count for _, _, count in drawn) / 16 - 2) < 1
+    assert all(mean is None or mean < 400 for mean, _, _ in drawn)
 
 
 def read(session: Session, query: PrivateQuery) -> tuple[int, ...]:

@@ -38,7 +38,8 @@ def left(session: Session) -> object:
 
 def test_it_is_charged_as_the_private_query_and_another_select_around_it_is_a_replay(session: Session) -> None:
     first = session.sql(f"SELECT article, n FROM ({COUNTS}) AS x LIMIT 2")
-    assert first.receipt.items_charged == 10
+    assert first.receipt.loss.rho.value == session.budget.rho.spent > 0
+    assert 5 < first.receipt.items_charged <= 10  # five counts, and the names by what the looks saw
     assert len(first) == 2
     before = left(session)
     for text in (
@@ -228,7 +229,7 @@ def test_what_is_refused_is_refused_before_anything_is_reserved(session: Session
 def test_fresh_noise_is_drawn_and_charged_inside(session: Session) -> None:
     text = f"SELECT SUM(n) FROM ({COUNTS.replace('0.05)', '0.05, fresh = true)')}) AS x"
     for _ in range(2):
-        assert session.sql(text).receipt.items_charged == 10
+        assert 5 < session.sql(text).receipt.items_charged <= 10
     assert session.history.num_rows == 2
 
 

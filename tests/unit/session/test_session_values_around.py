@@ -17,6 +17,7 @@ from dpsql.curator import materialize, read_spending
 from dpsql.engines import RecordingEngine, find_data_version, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
+from dpsql.ledger.failures import ChargeLog
 from dpsql.plan import build_statement
 from dpsql.policy import EngineSettings
 from dpsql.server.queues import EngineQueue, QueuedEngine
@@ -182,6 +183,6 @@ def test_a_query_whose_values_change_in_flight_is_not_charged(tmp_path: Path) ->
         plan = session.explain(SQL)
         own.ledger.bump("between plan and reservation")
         with pytest.raises(LedgerError) as caught:
-            session._release_query(plan, None)
+            session._release_query(plan, None, log=ChargeLog())
         assert caught.value.code == "ledger-divided"
         assert own.ledger.entries() == ()

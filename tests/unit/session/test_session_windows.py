@@ -104,7 +104,7 @@ def test_a_share_of_all_divides_by_a_private_total(text: str) -> None:
     error, pasted, answer = paste(open_session(), text)
     assert error.code in {"window", "wrapping"}
     assert "SUM(n)" not in pasted.replace("AS SUM(n)", "")
-    assert_rows_are_among(answer.fetchall(), run_plainly(text))
+    assert_rows_are_among(answer.fetchall(), run_plainly(text.replace(" LIMIT 3", "")))
 
 
 def test_a_share_of_all_is_refused_where_the_clause_is_written() -> None:
