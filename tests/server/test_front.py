@@ -281,7 +281,8 @@ def test_another_policy_is_asked_from_then_on(front: Gateway, folder: Path) -> N
     ask_gateway(front, "web", ALICE, text=QUESTION)
     spent = front.look(ALICE, history)
     front.service.renew(policy_in(folder, analysts={"alice": Analyst(2)}))
-    assert front.look(ALICE, history) == spent
+    now = front.look(ALICE, history)
+    assert now.drop_columns("percent_used") == spent.drop_columns("percent_used")  # that is of the present limit
     assert ask_gateway(front, "web", ALICE, text=QUESTION).receipt.replayed
     with pytest.raises(Error) as caught:
         front.service.renew(policy_in(folder / "elsewhere"))

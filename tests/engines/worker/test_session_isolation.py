@@ -31,7 +31,7 @@ BOMBS = [
     if statement["category"].startswith("resource/")
 ]
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
-FAILED = "The engine could not answer; the query is charged in full."
+FAILED = "The engine could not answer; the query is charged in full: 5 % of the budget."
 FRESH = NAMES.replace("epsilon", "fresh = true, epsilon")
 ISOLATED = dpsql.EngineSettings(isolation="process", memory_limit="1GB", threads=2, time_limit=20)
 

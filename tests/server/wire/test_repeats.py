@@ -193,8 +193,10 @@ def test_what_another_process_changes_between_two_replays_is_seen(tmp_path: Path
 
         before = connection.execute("SHOW BUDGET").fetchall()
         assert connection.execute("SHOW BUDGET").fetchall() == before
-        ask = "import dpsql, sys; dpsql.connect('events.duckdb', policy='policy.toml', analyst='ben').sql(sys.argv[1])"
-        run(sys.executable, "-c", ask, TOP)  # charged by another process
+        connect_as = "dpsql.connect('events.duckdb', policy='policy.toml', analyst='metabase')"
+        ask = f"import dpsql, sys; {connect_as}.sql(sys.argv[1])"
+        other = TOP.replace("FROM reads", "FROM reads WHERE article <> 'none'")
+        run(sys.executable, "-c", ask, other)  # charged by another process
         assert connection.execute("SHOW BUDGET").fetchall() != before
         assert at_hand(connection)
 

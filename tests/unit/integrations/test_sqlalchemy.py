@@ -68,7 +68,7 @@ def test_a_query_is_answered_and_its_receipt_is_at_hand(engine: Any) -> None:
         receipt = result.cursor.receipt
         rows = result.mappings().all()
         assert [row["article"] for row in rows] == ["a0", "a1", "a2"]
-        assert receipt.items_charged == 6
+        assert 3 < receipt.items_charged <= 6
         assert result.context.cursor.receipt is receipt
         assert charges(session_of(connection)) == 1
 

@@ -35,7 +35,7 @@ from dpsql.terms import Terms
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
-SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (fresh = true)"
+SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (fresh = true, mechanism = limited_domain)"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
