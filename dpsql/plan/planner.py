@@ -170,8 +170,8 @@ def _lower_k(query: PrivateQuery) -> PrivateQuery:
     values = query.key_values if query.domain is None else count_groups(query.domain)
     if k is None or not values or values >= k:
         return query
-    whose = "the key has" if len(query.keys) == 1 + (query.partitions is not None) else "the keys have"
-    note = f"k = {values}: {whose} {values} {'value' if values == 1 else 'values'}"
+    whose = "the key" if len(query.keys) == 1 + (query.partitions is not None) else "the keys"
+    note = f"k = {values}: {whose} can have {values} {'value' if values == 1 else 'values'}"
     return replace(query, clause=replace(query.clause, k=values), k_note=note, cut_list=None)
 
 
@@ -290,8 +290,8 @@ def _choose(fitting: Sequence[Mechanism], query: PrivateQuery, *, adapt: Adapt) 
     """Return the mechanism that AUTO chooses for a query; the first if none can answer, which then says why.
 
     In this order: over known names; else the least price and need (`choose`); else the first for such a query; last,
-    all counts of a listed domain if they cost fewer items. For TOP k of units this is the relay, which `replaces`
-    limited_domain.
+    all counts of a listed domain if they cost fewer items. For TOP k of units this is two_looks, which
+    `replaces` limited_domain.
     """
     names, k, domain, chosen = query.names, query.clause.k, query.domain, None
     if names is not None and k is not None and domain is None and names.count >= k:
