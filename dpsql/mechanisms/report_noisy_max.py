@@ -121,7 +121,7 @@ class OneShotLaplace:
     >>> mechanism.scale, mechanism.loss.rho
     (Fraction(20, 1), Rho(0.005))
     >>> [round(float(OneShotLaplace(Epsilon("0.2"), k, Delta("1e-6")).scale)) for k in (10, 100, 1000)]
-    [50, 261, 824]
+    [50, 206, 650]
     """
 
     epsilon: Epsilon

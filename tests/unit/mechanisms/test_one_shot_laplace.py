@@ -195,7 +195,7 @@ def test_a_delta_of_one_is_refused() -> None:
         OneShotLaplace(Epsilon(1), 10, Delta(1))
 
 
-SAMPLED = OneShotLaplace(Epsilon(4), 6, Delta("0.1"))
+SAMPLED = OneShotLaplace(Epsilon(2), 6, Delta("0.3"))
 
 
 def p_value(scale: float) -> float:
@@ -213,4 +213,4 @@ def test_selections_follow_the_law_of_the_root_scale() -> None:
 
 @pytest.mark.mutant
 def test_the_law_of_the_pure_scale_is_noticed() -> None:
-    assert rejects(lambda: p_value(6 / 4))
+    assert rejects(lambda: p_value(6 / 2))
