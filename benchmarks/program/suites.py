@@ -44,6 +44,7 @@ SUITES = (
     "histograms",
     "exp1",
     "exp2",
+    "exp3",
     "certificates",
     "budget_by",
     # both, beside others
