@@ -31,7 +31,7 @@ class GaussianGapChoice:
     Cost: O(k_bar), whatever the counts.
     Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Theorem 8 and Corollary 9 (RNM-Gaussian over
     gaps), with the alternative of one Gaussian release of all gaps (`maths.md` 7.5). `GapChoice` of the same spread
-    costs less: rho = 0.21 * sensitivity**2 / variance of its noise, whatever k_bar.
+    costs less from k_bar = 2 on: rho = 0.82 * sensitivity**2 / variance.
 
     >>> choice = GaussianGapChoice(Fraction(2500), k_bar=40)
     >>> choice.curve, choice.loss.rho
