@@ -347,7 +347,7 @@ def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
     ]
     if queries:
         hint = f"Write a query for each grouping: {' and '.join(filter(None, [', '.join(queries[:-1]), queries[-1]]))}."
-    reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
+    reason = "ROLLUP, CUBE and GROUPING SETS are for the GROUP BY of a private query itself."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
 
 
