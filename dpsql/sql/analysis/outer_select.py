@@ -34,11 +34,11 @@ from dpsql.sql.analysis.ranked_statements import (
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
-from dpsql.sql.ir.statements import OuterSelect, PrivateQuery
+from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
-from dpsql.sql.syntax.block import flatten, nest, split
+from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
@@ -60,7 +60,6 @@ from dpsql.sql.syntax.spans import (
 if TYPE_CHECKING:
     from dpsql.sql.syntax.grouping_sets import GroupingSets
 
-_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])  # the first words of grouping sets
 _OF_ORDER = frozenset(["nulls", "first", "last"])
 
 
@@ -189,7 +188,7 @@ def _lift(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatem
 
 def _has_sets(span: PrivateSpan) -> bool:
     """Say whether a private query may have grouping sets, which few have."""
-    return any(token.token_type.name in _SETS for token in span.tokens)
+    return any(token.token_type.name in GROUPING_SETS for token in span.tokens)
 
 
 def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
@@ -259,7 +258,7 @@ def _read_implied_sets(
     """Return the private queries of an implied clause: one for each grouping set of its query."""
     read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=max_k)
     sets = None
-    if any(token.token_type.name in _SETS for token in clause.head):
+    if any(token.token_type.name in GROUPING_SETS for token in clause.head):
         from dpsql.sql.analysis import grouped_parts
 
         explicit, span = _find_implied_span(asked, clause, all_groups=False, marks=marks, otherwise=otherwise)
@@ -309,8 +308,29 @@ def _read_implied_span(
             raise (_find_unknown(asked, read_spans[0]) or error) from None
 
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
-    query = read_implied(clause, read, by=reading)
-    return replace(read_spans[0], query=query)
+    try:
+        query = read_implied(clause, read, by=reading)
+        return replace(read_spans[0], query=query)
+    except Refusal as error:
+        per = _find_per(asked, read_spans, clause=clause) if error.code == "window" else None
+        if per is None or (per.k or 0) > max_k:
+            raise
+
+    def choose_per(lifted: SplitStatement) -> SplitStatement:
+        known = lifted.clause
+        is_top = known is not None and known.shape == "top"
+        return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
+
+    stated = replace(clause, k=per.k or clause.k, may_be_all=False)  # the statement says how many it wants
+    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose_per)
+
+
+def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
+    """Return the clause with PER that QUALIFY of a private SELECT asks for, None without it."""
+    if not found or found[0].computed is None or found[0].sets is not None:
+        return None
+    each = found[0]
+    return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause).find_per(each.query)
 
 
 def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:

@@ -25,6 +25,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
+    GROUPING_SETS,
     Block,
     Node,
     Nodes,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 MAX_SETS = 32
-_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])
 _NUMBERS = frozenset(["grouping", "grouping_id"])
 _HIDDEN = "dpsql order "
 _UNION = "dpsql sets"
@@ -77,11 +77,6 @@ class GroupingSets:
         return (*found, f") AS {quote_name(_UNION)}", *self.ending)
 
 
-def has_grouping_sets(tokens: Sequence[Token]) -> bool:
-    """Say whether tokens may be those of a SELECT with grouping sets."""
-    return not _SETS.isdisjoint(kinds_of(tokens))
-
-
 def expand_grouping_sets(statement: ScannedStatement, tokens: list[Token]) -> GroupingSets | None:
     """Return the SELECTs for the grouping sets of a SELECT without its clause; None where its GROUP BY has none.
 
@@ -89,7 +84,7 @@ def expand_grouping_sets(statement: ScannedStatement, tokens: list[Token]) -> Gr
     """
     reader = read_select(statement, tokens)
     group = () if reader is None else reader.select.clause("GROUP_BY")
-    if reader is None or _SETS.isdisjoint(kinds_of(group)):
+    if reader is None or GROUPING_SETS.isdisjoint(kinds_of(group)):
         return None
     return _Expansion(statement, reader).expand(group)
 
@@ -309,7 +304,7 @@ def _list_sets(group: Nodes) -> list[tuple[Nodes, ...]]:
 def _list_element(nodes: Nodes) -> list[tuple[Nodes, ...]]:
     """Return the sets of one element of GROUP BY, or of GROUPING SETS."""
     kind, block = kind_of(nodes, 0), nodes[1] if len(nodes) == len(("ROLLUP", "(...)")) else None
-    if kind not in _SETS or not isinstance(block, Block):
+    if kind not in GROUPING_SETS or not isinstance(block, Block):
         return [_list_keys(nodes)]
     parts = split(block.nodes) if block.nodes else []
     if kind == "GROUPING_SETS":

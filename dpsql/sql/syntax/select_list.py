@@ -399,3 +399,30 @@ def read_limit_of_rank(tokens: Sequence[Token], *, matches: Callable[[int], int]
             if width and kind_of(tokens, sign) in signs and text.isdecimal():
                 return max(1, int(text) + signs[kind_of(tokens, sign)])
     return None
+
+
+def read_limit_of_qualify(nodes: Nodes, *, windows: Sequence[RankedWindow]) -> int | None:
+    """Return the k of QUALIFY rank <= k of a SELECT, None without one; QUALIFY may have other conditions after AND."""
+    kinds = kinds_of(nodes)
+    if "QUALIFY" not in kinds or "BETWEEN" in kinds:
+        return None
+    start = kinds.index("QUALIFY") + 1
+    ends = (at for at in range(start, len(kinds)) if kinds[at] in {"ORDER_BY", "LIMIT", "OFFSET"})
+    ranks = [window for window in windows if window.is_rank]
+
+    def matches(tokens: Sequence[Token], at: int) -> int:
+        for window in ranks:
+            if tokens[at].start == window.first.start:
+                last = next((end for end in range(at, len(tokens)) if tokens[end].start == window.last.start), at)
+                return last - at + 1
+            if kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and name_of(tokens, at) == window.alias != "":
+                return 1
+        return 0
+
+    for part in split(nodes[start : next(ends, len(nodes))], {"AND"}):
+        tokens = flatten(part)
+        for end in range(len(tokens)):
+            width = matches(tokens, end)
+            if width and len(tokens) == width + len(("<=", "k")):  # nothing else is in the condition
+                return read_limit_of_rank(tokens, matches=lambda at, words=tokens: matches(words, at))
+    return None
