@@ -35,7 +35,7 @@ class _Found(Protocol):
 FoundQuery = TypeVar("FoundQuery", bound=_Found)
 
 
-def choose_set(sets: GroupingSets, chosen: GroupingSet, lifted: SplitStatement) -> SplitStatement:
+def choose_set(lifted: SplitStatement, *, sets: GroupingSets, chosen: GroupingSet) -> SplitStatement:
     """Return the private query of one of the grouping sets of a statement."""
     clause = lifted.clause
     assert clause is not None  # noqa: S101 - of the caller
@@ -52,7 +52,7 @@ def choose_set(sets: GroupingSets, chosen: GroupingSet, lifted: SplitStatement) 
 
 
 def read_sets(
-    lifted: SplitStatement, sets: GroupingSets, read: Callable[[SplitStatement], FoundQuery], *, catalog: Catalog
+    lifted: SplitStatement, sets: GroupingSets, *, read: Callable[[SplitStatement], FoundQuery], catalog: Catalog
 ) -> list[FoundQuery]:
     """Return the private query of each grouping set; the option `domain` is for those of the one key that it has.
 
@@ -61,7 +61,7 @@ def read_sets(
     domain = lifted.clause.options.get("domain") if lifted.clause is not None else None
     queries, listed = list[FoundQuery](), set[Expression]()
     for each in sets.sets:
-        part = choose_set(sets, each, lifted)
+        part = choose_set(lifted, sets=sets, chosen=each)
         if domain is None or each.is_total:
             queries.append(read(part))
             continue

@@ -200,14 +200,14 @@ def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: Sca
 
         sets = grouped_parts.expand_grouping_sets(statement, lifted.tokens)
     if sets is None:
-        return [_read_span(asked, span, lifted, statement=statement)]
-    read = partial(_read_span, asked, span, statement=statement)
-    queries = grouped_parts.read_sets(lifted, sets, read, catalog=asked.catalog)
+        return [_read_span(asked, lifted, span=span, statement=statement)]
+    read = partial(_read_span, asked, span=span, statement=statement)
+    queries = grouped_parts.read_sets(lifted, sets, read=read, catalog=asked.catalog)
     return [replace(each, sets=sets) for each in queries]
 
 
 def _read_span(
-    asked: AnalysisRequest, span: PrivateSpan, lifted: SplitStatement, *, statement: ScannedStatement
+    asked: AnalysisRequest, lifted: SplitStatement, *, span: PrivateSpan, statement: ScannedStatement
 ) -> _Found:
     """Return one private query of a statement."""
     try:
@@ -267,7 +267,9 @@ def _read_implied_sets(
         return [read(clause)]
     found = list[_Found]()
     for each in sets.sets:
-        one = read(replace(clause, is_total=each.is_total), choose=partial(grouped_parts.choose_set, sets, each))
+        one = read(
+            replace(clause, is_total=each.is_total), choose=partial(grouped_parts.choose_set, sets=sets, chosen=each)
+        )
         # LIMIT would cut the rows of all sets together, and a domain is that of one key
         cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
         found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
@@ -293,7 +295,7 @@ def _read_implied_span(
         explicit, span = _find_implied_span(asked, clause, all_groups=all_groups, marks=marks, otherwise=otherwise)
         try:
             lifted = choose(_lift(asked, span, statement=explicit))
-            read_spans[:] = [_read_span(asked, span, lifted, statement=explicit)]
+            read_spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
