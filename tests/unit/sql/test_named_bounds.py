@@ -49,4 +49,7 @@ def test_the_other_is_refused_with_a_call_that_is_read(call: str) -> None:
     proposed = hint[hint.rindex("Write ") + len("Write ") :].rstrip(".").replace("...", "x")
     assert STATED in read(proposed)
     if call in REFUSED[: len(OF_GROUP) + len(OF_ROW)]:
-        assert proposed.split("(")[0] in {call.split("(")[0], "SUM"}  # of the same function where it has bounds
+        assert proposed.split("(")[0] in {
+            call.split("(", maxsplit=1)[0],
+            "SUM",
+        }  # of the same function where it has bounds
