@@ -30,10 +30,12 @@ _EXAMPLES = {
     "epsilon": "1",
     "group_selection_strategy": "PUBLIC_GROUPS",
     "max_groups_contributed": "3",
+    "max_rows_contributed": "5",
     "min_privacy_units_per_group": "50",
     "privacy_unit_column": "user_id",
 }
-_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed"])  # which are options of the clause, too
+# which are options of the clause, too
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed"])
 _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
     "public_groups": "public",
     "laplace_threshold": "threshold",
