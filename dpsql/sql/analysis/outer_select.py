@@ -329,9 +329,9 @@ def _read_implied_span(
 
 def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
     """Return the clause with PER that QUALIFY of a private SELECT asks for, None without it."""
-    if not found or found[0].computed is None or found[0].sets is not None:
+    each = next(iter(found), None)
+    if each is None or each.computed is None:
         return None
-    each = found[0]
     return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause).find_per(each.query)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.sql.syntax.block import (
@@ -424,5 +425,5 @@ def read_limit_of_qualify(nodes: Nodes, *, windows: Sequence[RankedWindow]) -> i
         for end in range(len(tokens)):
             width = matches(tokens, end)
             if width and len(tokens) == width + len(("<=", "k")):  # nothing else is in the condition
-                return read_limit_of_rank(tokens, matches=lambda at, words=tokens: matches(words, at))
+                return read_limit_of_rank(tokens, matches=partial(matches, tokens))
     return None
