@@ -119,6 +119,11 @@ SAME = {  # words of another system, and the statement of dpsql that they are: i
         "SELECT COUNT(*) FROM (SELECT user_id, MIN(item) AS item FROM orders GROUP BY user_id) "
         "WHERE item = 'pen' PRIVATE"
     ),
+    "SELECT WITH ANONYMIZATION item, ANON_COUNT(*) AS n, ANON_SUM(quantity CLAMPED BETWEEN 0 AND 30) AS s "
+    "FROM orders GROUP BY item": (
+        "SELECT item, COUNT(*) AS n, SUM(quantity, contribution_bounds_per_group => (0, 30)) AS s "
+        "FROM orders GROUP BY item TOP 10 PRIVATE"
+    ),
     f"{HEAD} i.item, COUNT(*) AS n FROM orders RIGHT JOIN items AS i ON orders.item = i.item GROUP BY i.item": (
         "SELECT i.item, COUNT(*) AS n FROM orders JOIN items AS i ON orders.item = i.item GROUP BY i.item "
         "ALL PRIVATE WITH (domain = 'items.item')"
