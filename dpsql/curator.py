@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
+    from dpsql.report.found_bounds import BoundsSuggestion
     from dpsql.report.policy_check import Check
-    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
+    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest
 
     DataPlace = str | Path | duckdb.DuckDBPyConnection | Engine | None
 
@@ -442,9 +443,10 @@ def plan_bounds(
     from dpsql.suggested_bounds import BoundsPlan
 
     known = load_policy(policy)
-    place = find_ledger(known) if ledger is None else ledger
+    if ledger is None:
+        find_ledger(known)  # what is charged must be recorded
     try:
-        session = connect(database, policy=known, ledger=place, analyst=account)
+        session = connect(database, policy=known, ledger=ledger, analyst=account)
     except Refusal as error:
         if error.code == "analyst-disabled":
             error.hint = "Name an account of the policy that may run queries: --account NAME."

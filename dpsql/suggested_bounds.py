@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import count, islice
-from typing import Any
-
-import numpy as np
 
 from dpsql.accounting import ZCDP, BoundedRange, BudgetVector, Certificate, Loss, PureLoss, Steps, add_losses
 from dpsql.dialects import write_name
@@ -27,12 +24,12 @@ from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal, Usag
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.rank_from_top import RankFromTop
 from dpsql.plan import ExternalRelease
-from dpsql.policy import ColumnBounds
 from dpsql.policy.bounds_writer import list_bound_lines, merge_bounds
 from dpsql.policy.starter import spell
-from dpsql.policy.tables import Bounds, check_bounds
+from dpsql.policy.tables import check_bounds
 from dpsql.quantities import Delta, Epsilon
 from dpsql.report.forecast import describe_at_most
+from dpsql.report.found_bounds import BoundsSuggestion, FoundBound, collect_bounds, map_bounds, widen_bounds
 from dpsql.session import Session, has_release, release_external
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Link, Table
@@ -85,47 +82,6 @@ class BoundsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBound:
-    """One end of a bound: `value`, or None with the reason in `note`; about `rank` users are beyond it.
-
-    `name` is rows, max, min, each.min or each.max; `column` is "" for rows.
-    """
-
-    name: str
-    column: str
-    value: Fraction | None
-    rank: int
-    note: str = ""
-
-    def __str__(self) -> str:
-        name = f"{self.name} of {self.column}" if self.column else self.name
-        if self.value is None:
-            return f"{name}: {self.note}"
-        return f"{name} = {float(self.value):.15g}: about {self.rank} users are beyond it{self.note}"
-
-
-@dataclass(frozen=True, slots=True)
-class BoundsSuggestion:
-    """Bounds of a table, their lines for the policy, what they cost, and how each was found.
-
-    `bounds` are those of the policy with the suggested ones put in, and `new` the suggested ones alone, as a policy
-    file has them. `lines` are those of `new` below [tables.<table>.bounds]. The `loss` is what was charged: that of no
-    draw where all of them were stored before. `epsilon` is that of each draw.
-    """
-
-    table: str
-    bounds: Bounds
-    new: dict[str, Any]
-    lines: tuple[str, ...]
-    found: tuple[FoundBound, ...]
-    loss: Loss
-    epsilon: Epsilon
-
-    def __str__(self) -> str:
-        return "\n".join([f"[tables.{spell(self.table)}.bounds]", *self.lines, *(f"# {each}" for each in self.found)])
-
-
-@dataclass(frozen=True, slots=True)
 class _Draw:
     """One draw: which end of which bound, in whole steps of `step`, and its release."""
 
@@ -166,7 +122,9 @@ class BoundsPlan:
         names = [" of ".join(filter(None, (each.name, each.column))) for each in self._draws]
         stored = sum(has_release(self._session, each.release) for each in self._draws)
         cost = describe_at_most(_price(self._session.terms, self.loss), self._session.budget)
-        free = f" {stored} of them are stored, and free." if stored else ""
+        if stored == len(names):
+            cost = "stored, and free"
+        free = f" {stored} of them are stored, and free." if 0 < stored < len(names) else ""
         draws = "1 draw" if len(names) == 1 else f"{len(names)} draws"
         return f"{draws} of epsilon {self.epsilon}, for {', '.join(names)}: {cost}.{free}"
 
@@ -180,8 +138,8 @@ class BoundsPlan:
         for each in self._draws:
             result = release_external(self._session, each.release)
             found.append(_read_bound(each, _unpack(each.release.key, result.released)))
-        new, current = _collect(found), _as_mapping(self._current)
-        new = _widen(new, merge_bounds(current, new))
+        new, current = collect_bounds(found), map_bounds(self._current)
+        new = widen_bounds(new, merge_bounds(current, new))
         bounds = check_bounds(merge_bounds(current, new))
         return BoundsSuggestion(
             self.table, bounds, new, list_bound_lines(new), tuple(found), loss if found else terms.nothing, self.epsilon
@@ -302,9 +260,9 @@ class _Planner:
             ends=ends,
             negated=name in {"min", "each.min"},
         )
-        identity = [FORMAT, self.table.name, list(self.table.path), self.table.privacy_unit]
-        identity += [_identify_link(self.table.link), name, column, str(step), by, list(ends)]
-        identity += [mechanism.rank, str(self.epsilon.value)]
+        unit = [self.table.privacy_unit, _identify_link(self.table.link)]
+        identity: list[object] = [FORMAT, self.table.name, list(self.table.path), unit, name, column, str(step), by]
+        identity += [list(ends), mechanism.rank, str(self.epsilon.value)]
         key = hashlib.sha256(json.dumps(identity).encode("ascii")).hexdigest()
         words = " of ".join(filter(None, (name, column)))
         text = f"BOUNDS {words} of {self.table.name}{f' by {by}' if by else ''}, epsilon {self.epsilon}"
@@ -340,18 +298,17 @@ def _identify_link(link: Link | None) -> list[object]:
 def _release(mechanism: RankFromTop, key: str, exact: Exact, *, noise: Noise) -> bytes:
     """Draw the bin from the numbers of users per bin."""
     table = open_exact(exact)
-    counts = [0] * mechanism.bins
-    is_valid = table.num_columns == 2 and not any(column.null_count for column in table.columns)  # noqa: PLR2004 - bin and count
-    bins, users = ([np.array(column.to_pylist(), np.int64) for column in table.columns]) if is_valid else ([], [])
-    is_valid = is_valid and all(0 <= at < mechanism.bins for at in bins) and len({*bins}) == len(bins)
-    if not is_valid or any(each < 0 for each in users):
+    columns = [column.to_pylist() for column in table.columns]
+    users: dict[object, object] = dict(zip(*columns, strict=True)) if len(columns) == 2 else {}  # noqa: PLR2004 - bin and count
+    known = {at: each for at, each in users.items() if isinstance(at, int) and isinstance(each, int) and each >= 0}
+    is_whole = len(columns) == 2 and len(known) == table.num_rows  # noqa: PLR2004 - as above
+    if not is_whole or not all(0 <= at < mechanism.bins for at in known):
         raise EngineError(
             "engine-result",
             "The engine's answer does not have the expected columns.",
             hint="Ask the curator whether the data changed while the session was open.",
         )
-    for at, each in zip(bins, users, strict=True):
-        counts[at] = int(each)
+    counts = [known.get(at, 0) for at in range(mechanism.bins)]
     return json.dumps({"key": key, "bin": mechanism.select(counts, noise)}).encode("ascii")
 
 
@@ -380,55 +337,3 @@ def _read_bound(draw: _Draw, at: int | None) -> FoundBound:
         note = f"beyond {float(beyond):.6g}, the end of the bins: choose it by hand"
         return FoundBound(draw.name, draw.column, None, rank, note)
     return FoundBound(draw.name, draw.column, draw.sign * draw.ends[at] * draw.step, rank)
-
-
-def _collect(found: Sequence[FoundBound]) -> dict[str, Any]:
-    """Return found bounds as a policy file has them; those that mean nothing there are left out."""
-    ends = {(each.column, each.name): each.value for each in found if each.value is not None}
-    new: dict[str, Any] = {}
-    for column in dict.fromkeys(each.column for each in found):
-        if not column:
-            if ("", "rows") in ends:
-                new["rows"] = int(ends["", "rows"])
-            continue
-        low, high = ends.get((column, "min")), ends.get((column, "max"))
-        own: dict[str, Any] = {}
-        if high is not None and (high or low):  # both 0: there is nothing to add up
-            own = {"min": low, "max": high} if low is not None else {"max": high}
-        least, most = ends.get((column, "each.min")), ends.get((column, "each.max"))
-        if least is not None and most is not None:
-            own["each"] = {"min": min(least, most), "max": max(least, most)}
-            if least == most:  # one value in all rows: the range has to have two ends
-                own["each"] = {"min": min(least, Fraction(0)), "max": max(most, Fraction(0))} if most else None
-        own = {key: value for key, value in own.items() if value is not None}
-        if own:
-            new[column] = own
-    return new
-
-
-def _widen(new: dict[str, Any], merged: dict[str, Any]) -> dict[str, Any]:
-    """Return new bounds such that a single value of `each` is within `max` and `min`, which noise may have swapped."""
-    widened = dict(new)
-    for column, own in merged.items():
-        if column == "rows" or not {"max", "each"} <= own.keys():
-            continue
-        low, high, each = own.get("min", 0), own["max"], own["each"]
-        if max(low, each["min"]) < min(high, each["max"]):
-            continue
-        wider: dict[str, Any] = {"max": max(high, each["max"])}
-        if each["min"] < low:
-            wider["min"] = each["min"]
-        widened = merge_bounds(widened, {column: wider})
-    return widened
-
-
-def _as_mapping(bounds: Bounds) -> dict[str, Any]:
-    """Return bounds of a policy as its file has them."""
-    rows = {} if bounds.rows is None else {"rows": bounds.rows}
-    return {**rows, **{name: _column_mapping(own) for name, own in bounds.columns}}
-
-
-def _column_mapping(own: ColumnBounds) -> dict[str, Any]:
-    pairs = {"min": own.min, "max": own.max}
-    found: dict[str, Any] = {key: value for key, value in pairs.items() if value is not None}
-    return found if own.each is None else {**found, "each": dict(zip(("min", "max"), own.each, strict=True))}
