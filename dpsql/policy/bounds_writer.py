@@ -161,11 +161,14 @@ def _set(text: str, path: KeyPath, *, name: str, merged: BoundsTable) -> str:
     section = _find_last(statements, path)
     if section is not None:
         return _add(text, section, f"{spell(name)} = {_write(value)}")
-    dotted = [each for each in statements if not each.is_header and each.path[: len(path)] == path]
-    if dotted:  # bounds.rows = 20
-        keys = (*path[len(dotted[-1].section) :], name)
-        return _add(text, dotted[-1], f"{'.'.join(map(spell, keys))} = {_write(value)}")
+    inside = [each for each in statements if each.path[: len(path)] == path]
+    dotted = [each for each in inside if not each.is_header and len(each.section) < len(path)]
     section = _find_last(statements, path[:-1])
+    if inside and (dotted or section is not None):  # bounds.rows = 20, or a section of a column alone
+        after = dotted[-1] if dotted else section
+        assert after is not None  # noqa: S101 - one of both
+        keys = (*path[len(after.section) :], name)
+        return _add(text, after, f"{'.'.join(map(spell, keys))} = {_write(value)}")
     if section is not None:
         return _add(text, section, f"{spell(path[-1])} = {_write({name: value})}")
     own = [each for each in statements if not each.is_header and each.path[: len(path) - 1] == path[:-1]]
