@@ -58,9 +58,9 @@ def list_ends(series: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(islice(dict.fromkeys(islice(numbers, 2 * number)), number))
 
 
-_ENDS = list_ends(_SERIES, _BINS - 2)  # besides 0, and the last bin, which has no end
+ENDS = list_ends(_SERIES, _BINS - 2)  # besides 0, and the last bin, which has no end
 _ROWS = tuple(each for each in list_ends(_FINER, _BINS) if each < MOST_STEPS)
-_SIGNED = (*(-each for each in reversed(_ENDS)), 0, *_ENDS)
+_SIGNED = (*(-each for each in reversed(ENDS)), 0, *ENDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +221,9 @@ def _plan_draws(session: Session, request: BoundsRequest, *, table: Table, epsil
     columns = [_find_column(table, name) for name in request.columns]  # all of them before the first draw is planned
     for name, type_ in dict(columns).items():
         step = Fraction(1, 10 ** (_SMALLEST if type_.family is Family.DOUBLE else type_.precision[1]))
-        yield planner.plan("max", Statistic.SUM, ends=(0, *_ENDS), column=name, step=step)
+        yield planner.plan("max", Statistic.SUM, ends=(0, *ENDS), column=name, step=step)
         if request.below_zero:
-            yield planner.plan("min", Statistic.SUM, ends=(0, *_ENDS), column=name, step=step)
+            yield planner.plan("min", Statistic.SUM, ends=(0, *ENDS), column=name, step=step)
         if request.each:
             yield planner.plan("each.min", Statistic.LARGEST, ends=_SIGNED, column=name, step=step)
             yield planner.plan("each.max", Statistic.LARGEST, ends=_SIGNED, column=name, step=step)

@@ -44,7 +44,7 @@ class RankFromTop:
     with bins * exp(-3 epsilon t / 4).
     Cost: O(bins).
     Source: `maths.md` 9.8; the exponential mechanism of McSherry and Talwar 2007 with the bounded range of Durfee and
-    Rogers 2019, arXiv:1905.04273, Lemma 4.2: the differences of two scores change by at most 4. The score is that of a quantile
+    Rogers 2019, arXiv:1905.04273, Lemma 4.2: differences of two scores change by at most 4. The score is of a quantile
     (Smith 2011, Privacy-preserving statistical estimation) with ranks on both sides of a bin, for bins of many units.
 
     >>> RankFromTop.for_sums(Epsilon("0.2"), bins=128, item=Epsilon("0.05"))
