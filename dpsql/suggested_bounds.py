@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,7 @@ from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal, Usag
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.rank_from_top import RankFromTop
 from dpsql.plan import ExternalRelease
+from dpsql.plan.mechanisms.base import sqrt_rounded_down
 from dpsql.policy.bounds_writer import list_bound_lines, merge_bounds
 from dpsql.policy.starter import spell
 from dpsql.policy.tables import check_bounds
@@ -147,11 +149,25 @@ class BoundsPlan:
 
     def check_budget(self) -> None:
         """Raise `BudgetExceeded` where the draws that are not stored do not fit into what is left."""
-        price, left = _price(self._session.terms, self.loss), self._session.budget.remaining
-        if price.refundable > left.refundable:
-            reason = f"These bounds cost {price}, and {left} is left."
-            hint = "Set a smaller --epsilon, or ask for fewer bounds: --no-rows, or fewer columns. Nothing was charged."
-            raise BudgetExceeded("budget-exceeded", reason, hint=hint)
+        terms, balance = self._session.terms, self._session.budget
+        price, left = _price(terms, self.loss), balance.remaining
+        if price.refundable <= left.refundable:
+            return
+        reason = f"These bounds cost {describe_at_most(price, balance)}, and {balance.percent_left} % is left."
+        fits = _find_fitting(terms, self.epsilon, share=left.refundable / price.refundable)
+        hint = "Ask for fewer bounds: --no-rows, or fewer columns. Nothing was charged."
+        if fits is not None:
+            hint = f"Set --epsilon {fits}, or ask for fewer bounds: --no-rows, or fewer columns. Nothing was charged."
+        raise BudgetExceeded("budget-exceeded", reason, hint=hint)
+
+
+def _find_fitting(terms: Terms, epsilon: Epsilon, *, share: Fraction) -> Epsilon | None:
+    """Return an epsilon of draws that cost so small a share of what they do; None where there is none."""
+    if terms.certified.epsilon is not None:
+        return None
+    rest = share if terms.certificate is Certificate.pure else sqrt_rounded_down(share)
+    fits = Fraction(math.floor(epsilon.value * rest * 1000), 1000)
+    return Epsilon(fits) if fits >= terms.limits.min_epsilon.value and fits > 0 else None
 
 
 def choose_epsilon(terms: Terms, given: Epsilon | None) -> Epsilon:

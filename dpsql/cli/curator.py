@@ -77,7 +77,7 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
             lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
         if starter.bounds_columns:
             command = shlex.join(["dpsql", "bounds", *starter.bounds_columns, *words])
-            lines.append(f"For COUNT(*) and SUM, bounds at the price of 16 items each: {command}")
+            lines.append(f"For COUNT(*) and SUM, have bounds suggested, at a price that is shown first: {command}")
     for line in lines:
         click.echo(replace_unprintable(line), err=output == _STDOUT)
 

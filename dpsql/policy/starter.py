@@ -526,7 +526,7 @@ def _bounds(decision: Decision) -> Iterator[str]:
     time = next((each.name for each in columns if _TIME.fullmatch(each.type)), "")
     yield from _BEFORE_BOUNDS
     summed = f", {_key(number)} = {{ max = 500 }}" if number else ""
-    yield f"# bounds = {{ rows = 20{summed} }}  # how much of a unit counts in a group, for COUNT(*) and SUM"
+    yield f"# bounds = {{ rows = 20{summed} }}  # of a unit in a group: guesses, which dpsql bounds replaces"
     if time:
         days = "{ first = 2025-01-01, last = 2026-12-31 }"
         yield f"# calendar = {{ {_key(time)} = {days} }}  # days of a time series without bounds in WHERE"

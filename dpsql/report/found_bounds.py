@@ -31,7 +31,7 @@ class FoundBound:
         name = f"{self.name} of {self.column}" if self.column else self.name
         if self.value is None:
             return f"{name}: {self.note}"
-        return f"{name} = {float(self.value):.15g}: about {self.rank} users are beyond it{self.note}"
+        return f"{name} = {float(self.value):.15g}: at most about {self.rank} users are beyond it{self.note}"
 
 
 @dataclass(frozen=True, slots=True)

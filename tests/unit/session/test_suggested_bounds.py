@@ -80,7 +80,7 @@ def test_bounds_are_found_charged_once_and_stored(tmp_path: Path, data: duckdb.D
     more = suggest_bounds(policy, "visits", ["DWELL", "delta"], database=data, below_zero=True)
     assert more.new["delta"] == {"min": Fraction(-5), "max": Fraction("2.5")}
     assert more.loss.rho.value == 3 * found.epsilon.value**2 / 8  # of 5 draws 2 are stored
-    assert "rows = 10: about" in str(found)
+    assert "rows = 10: at most about" in str(found)
 
 
 def test_sixteen_items_are_the_default_price(tmp_path: Path, data: duckdb.DuckDBPyConnection) -> None:
