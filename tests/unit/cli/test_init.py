@@ -104,7 +104,7 @@ columns = [
 BOUNDS = """\
 # max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink
 # one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
-# bounds = { rows = 20 }  # how much of a unit counts in a group, for COUNT(*) and SUM
+# bounds = { rows = 20 }  # of a unit in a group: guesses, which dpsql bounds replaces
 # min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
 # population = 10_000  # about how many units there are, if that is public: hopeless queries need consent"""
 TIMED = BOUNDS.replace(
