@@ -73,11 +73,11 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
         words += [] if output == Path("policy.toml") else ["--policy", str(output)]
         command = shlex.join(["dpsql", "check", *words])
         lines.append(f"Next: read every line, complete what is open, and run: {command}")
-        if starter.first_query is not None:
-            lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
         if starter.bounds_columns:
             command = shlex.join(["dpsql", "bounds", *starter.bounds_columns, *words])
             lines.append(f"For COUNT(*) and SUM, have bounds suggested, at a price that is shown first: {command}")
+        if starter.first_query is not None:
+            lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
     for line in lines:
         click.echo(replace_unprintable(line), err=output == _STDOUT)
 
