@@ -175,8 +175,9 @@ def test_a_realistic_schema(shop: Path) -> None:
     assert "    consider leaving out: email" in told
     assert "messages: left to you. 2 columns could be the privacy unit. Choose one privacy_unit, or public." in told
     assert "    sender: named like the id of a sender; foreign key to customers, a table of people" in told
-    assert told[-3] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
-    assert told[-2].endswith(": dpsql check --db shop.duckdb")
+    assert told[-4] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
+    assert told[-3].endswith(": dpsql check --db shop.duckdb")
+    assert told[-2].endswith(": dpsql bounds customers --db shop.duckdb")
     assert told[-1].startswith("First query: dpsql query --db shop.duckdb 'SELECT ")
     assert "SECRET" not in text + out.decode()
     assert sorted(file.name for file in shop.parent.iterdir()) == ["policy.toml", "shop.duckdb"]
