@@ -287,7 +287,7 @@ class _Planner:
             _price(terms, _find_loss(terms, self.epsilon)),
             key,
             Statement(counting.sql, counting.parameters, counting.types),
-            partial(_release, mechanism, key),
+            partial(_release, mechanism=mechanism, key=key),
         )
         return _Draw(name, column, step, ends, mechanism, release)
 
@@ -311,7 +311,7 @@ def _identify_link(link: Link | None) -> list[object]:
     return [link.column, link.key, list(link.path), link.unit, _identify_link(link.beyond)]
 
 
-def _release(mechanism: RankFromTop, key: str, exact: Exact, *, noise: Noise) -> bytes:
+def _release(exact: Exact, *, mechanism: RankFromTop, key: str, noise: Noise) -> bytes:
     """Draw the bin from the numbers of users per bin."""
     table = open_exact(exact)
     columns = [column.to_pylist() for column in table.columns]

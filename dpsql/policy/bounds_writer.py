@@ -153,14 +153,14 @@ def _set(text: str, path: KeyPath, *, name: str, merged: BoundsTable) -> str:
     statements, value = list(_list_statements(text)), merged[name]
     for found in statements:  # bounds = { ... }, or dwell = { ... } below its section
         if not found.is_header and found.path in {path, (*path, name)}:
-            return _replace(text, found, merged if found.path == path else value)
+            return _replace(text, found, value=merged if found.path == path else value)
     if isinstance(value, Mapping) and any(each.path[: len(path) + 1] == (*path, name) for each in statements):
         for key, end in value.items():  # dwell.max = 600, or the section of the column
             text = _set_end(text, (*path, name), key=key, value=end)
         return text
     section = _find_last(statements, path)
     if section is not None:
-        return _add(text, section, f"{spell(name)} = {_write(value)}")
+        return _add(text, section, line=f"{spell(name)} = {_write(value)}")
     inside = [each for each in statements if each.path[: len(path)] == path]
     dotted = [each for each in inside if not each.is_header and len(each.section) < len(path)]
     section = _find_last(statements, path[:-1])
@@ -168,13 +168,13 @@ def _set(text: str, path: KeyPath, *, name: str, merged: BoundsTable) -> str:
         after = dotted[-1] if dotted else section
         assert after is not None  # noqa: S101 - one of both
         keys = (*path[len(after.section) :], name)
-        return _add(text, after, f"{'.'.join(map(spell, keys))} = {_write(value)}")
+        return _add(text, after, line=f"{'.'.join(map(spell, keys))} = {_write(value)}")
     if section is not None:
-        return _add(text, section, f"{spell(path[-1])} = {_write({name: value})}")
+        return _add(text, section, line=f"{spell(path[-1])} = {_write({name: value})}")
     own = [each for each in statements if not each.is_header and each.path[: len(path) - 1] == path[:-1]]
     if own and len(own[-1].path) > len(path) - 1:  # visits.privacy_unit = "id" below [tables]
         keys = path[len(own[-1].section) :]
-        return _add(text, own[-1], f"{'.'.join(map(spell, keys))} = {_write({name: value})}")
+        return _add(text, own[-1], line=f"{'.'.join(map(spell, keys))} = {_write({name: value})}")
     return text
 
 
@@ -182,13 +182,13 @@ def _set_end(text: str, path: KeyPath, *, key: str, value: object) -> str:
     statements = list(_list_statements(text))
     for found in statements:
         if not found.is_header and found.path == (*path, key):
-            return _replace(text, found, value)
+            return _replace(text, found, value=value)
     section = _find_last(statements, path)
     if section is not None:
-        return _add(text, section, f"{spell(key)} = {_write(value)}")
+        return _add(text, section, line=f"{spell(key)} = {_write(value)}")
     dotted = [each for each in statements if not each.is_header and each.path[: len(path)] == path]
     keys = (*path[len(dotted[-1].section) :], key) if dotted else ()
-    return _add(text, dotted[-1], f"{'.'.join(map(spell, keys))} = {_write(value)}") if dotted else text
+    return _add(text, dotted[-1], line=f"{'.'.join(map(spell, keys))} = {_write(value)}") if dotted else text
 
 
 def _find_last(statements: list[_Found], section: KeyPath) -> _Found | None:
@@ -198,12 +198,12 @@ def _find_last(statements: list[_Found], section: KeyPath) -> _Found | None:
     return [each for each in statements if each.section == section][-1]
 
 
-def _replace(text: str, found: _Found, value: object) -> str:
-    start, end = find_value(text, found.start, found.end)
+def _replace(text: str, found: _Found, *, value: object) -> str:
+    start, end = find_value(text, found.start, end=found.end)
     return f"{text[:start]}{_write(value)}{text[end:]}"
 
 
-def _add(text: str, after: _Found, line: str) -> str:
+def _add(text: str, after: _Found, *, line: str) -> str:
     """Return the text with a line after a statement, indented as that is unless it is a header."""
     own = text[after.start : after.end].lstrip("\n")
     indent = "" if after.is_header else own[: len(own) - len(own.lstrip(" \t"))]

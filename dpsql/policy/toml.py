@@ -259,7 +259,7 @@ def split_statements(text: str) -> Iterator[tuple[int, int, int]]:
             start = token.end()
 
 
-def find_value(text: str, start: int, end: int) -> tuple[int, int]:
+def find_value(text: str, start: int, *, end: int) -> tuple[int, int]:
     """Return where the value of a statement `key = value` starts and ends, without a comment behind it."""
     position = start + len(text[start:end]) - len(text[start:end].lstrip())
     while part := _KEY_AND_DOT.match(text, position):

@@ -86,7 +86,7 @@ def rewrite_unit_totals(
                 GROUP BY {pair}
                 """,
                 columns=[*names, UNIT, f"{_write_total(statistic)} AS dpsql_total"],
-                base=_read_rows(writer, query, names, measure=measure if rows else None),
+                base=_read_rows(writer, query, names=names, measure=measure if rows else None),
                 pair=[*names, UNIT],
             ),
         ),
@@ -106,7 +106,7 @@ def _write_total(statistic: Statistic) -> str:
             return "system.main.max(dpsql_row)"
 
 
-def _read_rows(writer: Writer, query: PrivateQuery, names: Sequence[str], *, measure: Measure | None) -> str:
+def _read_rows(writer: Writer, query: PrivateQuery, *, names: Sequence[str], measure: Measure | None) -> str:
     """Return the SQL for the rows that have a unit: the keys, the unit and, with a measure, the steps of the row."""
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
@@ -117,10 +117,10 @@ def _read_rows(writer: Writer, query: PrivateQuery, names: Sequence[str], *, mea
     return writer.select([*keys, f"{unit} AS {UNIT}", *read], query.body, where=f"({unit} IS NOT NULL)")
 
 
-def _find_bin(column: str, ends: Sequence[int], first: int = 0) -> str:
+def _find_bin(column: str, ends: Sequence[int], *, first: int = 0) -> str:
     """Return the number of the bin of a column, by halves: the first whose end it does not exceed, or the last."""
     if not ends:
         return f"{first:d}"
     half = len(ends) // 2
-    low, high = _find_bin(column, ends[:half], first), _find_bin(column, ends[half + 1 :], first + half + 1)
+    low, high = _find_bin(column, ends[:half], first=first), _find_bin(column, ends[half + 1 :], first=first + half + 1)
     return f"CASE WHEN {column} <= {ends[half]:d} THEN {low} ELSE {high} END"
