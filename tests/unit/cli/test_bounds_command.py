@@ -58,7 +58,7 @@ def test_the_price_is_confirmed_and_the_lines_are_written(folder: Path) -> None:
 
 
 def test_refusals_have_codes_and_no_values(folder: Path) -> None:
-    small = POLICY.replace("ledger.sqlite", "small.sqlite").replace("10_000", "10")
+    small = POLICY.replace("ledger.sqlite", "small.sqlite").replace("= 20", "= 0.1").replace("10_000", "10")
     (folder / "small.toml").write_text(small)
     refused = {
         ("visits", "dwel"): (2, "bounds-column"),

@@ -98,6 +98,7 @@ def test_both_ends_of_each_and_links_and_groups(tmp_path: Path, data: duckdb.Duc
     ages = suggest_bounds(policy, "users", ["age"], database=data, each=True, rows=False)
     assert ages.new["age"]["each"] == {"min": 16, "max": 80}
     assert ages.new["age"]["max"] == 80
+    policy = policy_of(tmp_path / "second.sqlite")
     linked = suggest_bounds(policy, "orders", ["price"], database=data)
     assert linked.new == {"rows": 4, "price": {"max": 10}}
     by_city = suggest_bounds(policy, "visits", ["dwell"], by="city", groups=2, database=data)
@@ -105,7 +106,7 @@ def test_both_ends_of_each_and_links_and_groups(tmp_path: Path, data: duckdb.Duc
 
 
 def test_of_too_few_users_nothing_is_said(tmp_path: Path) -> None:
-    connection = filled(ROWS[0], "INSERT INTO visits VALUES (1, 'a', 5, 1, 'x')")
+    connection = filled(ROWS[0], "INSERT INTO visits VALUES (1, 'a', 5, 1, 'x')", *ROWS[2:])
     found = suggest_bounds(policy_of(tmp_path / "ledger.sqlite"), "visits", ["dwell"], database=connection)
     assert found.new == {}
     assert found.bounds == check_bounds({})
