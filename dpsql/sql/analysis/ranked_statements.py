@@ -238,7 +238,7 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
         bounds = measure.stated.low, measure.stated.high
     elif measure is not None and measure.aggregate is Aggregate.ROWS:
         bounds = rows
-    elif measure is not None and table is not None:
+    elif measure is not None and measure.aggregate is Aggregate.SUM and table is not None:
         argument = None if measure.argument is None else strip_casts(measure.argument)
         bounds = table.find_bounds(argument.name) if isinstance(argument, ColumnRef) else None
     if bounds is None:
@@ -470,7 +470,8 @@ class ListReading:
 def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
     k, asked, after = query.clause.k or 0, reading.asked, reading.after
-    rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
+    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
+    rank = "most frequent" if is_of_rows else "largest"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
     order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
     if query.order and query.outputs[query.order[0].output].key is not None:
