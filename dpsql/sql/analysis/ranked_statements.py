@@ -116,7 +116,8 @@ class RankedSelect:
         clause = query.clause
         if clause.stated is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
-        if all(window.total for window in found) and query.domain is None and query.partitions is None:
+        has_totals = all(_bound_total(window.total, query, catalog=self.catalog) for window in found)
+        if has_totals and query.domain is None and query.partitions is None:
             return _WITH_TOTAL.format(self._write_shares(found, query))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
@@ -214,8 +215,11 @@ def refuse_computation(
 def _bound_total(total: Total, query: PrivateQuery, *, catalog: Catalog) -> Parts:
     """Return a private total to which a unit adds as much as to k groups together, where that is known.
 
-    So the shares of the k groups that a ranking returns are no more than the whole.
+    So the shares of the k groups that a ranking returns are no more than the whole. Numbers of different values have
+    none: groups can have the same values.
     """
+    if total[:1] == ("SELECT COUNT(*",) and any(each.aggregate is Aggregate.ITEMS for each in query.measures):
+        return ()
     return tuple(
         _state_bounds(part, query, catalog=catalog) if isinstance(part, OpenBounds) else part for part in total
     )

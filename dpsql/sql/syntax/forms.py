@@ -95,7 +95,7 @@ _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
 _APPROXIMATE = "approx_count_distinct"
 _BOUNDS, _OF_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
-_BOUNDED = frozenset(["sum", "avg", "count"])
+_BOUNDED = frozenset(["sum", "avg", "count", _APPROXIMATE])
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
@@ -265,7 +265,10 @@ def _read_approximate(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     name = first_token(nodes[at:])
     distinct = make_token("DISTINCT", "DISTINCT", beside=called.opening or name)
-    return [make_token("VAR", "count", beside=name), Block(called.opening, (distinct, *called.nodes), called.closing)], 2
+    return [
+        make_token("VAR", "count", beside=name),
+        Block(called.opening, (distinct, *called.nodes), called.closing),
+    ], 2
 
 
 def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
