@@ -134,7 +134,7 @@ def read_bounds(section: Section) -> dict[str, int | GivenBounds]:
             continue
         inner = section.section(name)
         inner.only(*_KEYS)
-        if not {_EACH, _DISTINCT} & inner.values.keys() or "min" in inner.values:
+        if not {_EACH, _DISTINCT} & inner.values.keys():
             inner.require("max")
         given: dict[str, Number | Mapping[str, Number]] = _read_ends(inner)
         if _DISTINCT in inner.values:

@@ -217,6 +217,7 @@ def rank_item_rows(
     if not counted:
         return ranked
     return compose(
-        "SELECT *, system.main.max(dpsql_rank) OVER (PARTITION BY dpsql_unit) AS dpsql_groups FROM ({ranked})",
+        "SELECT *, CAST({last} OVER (PARTITION BY dpsql_unit) AS BIGINT) AS dpsql_groups FROM ({ranked})",
+        last="system.main.max(dpsql_rank)",
         ranked=ranked,
     )

@@ -444,7 +444,7 @@ HELPED = {
     "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(x AS DOUBLE))",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
     "SELECT article, AVG(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
-    "SELECT article, COUNT(DISTINCT country) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article, COUNT(DISTINCT (country, ts)) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "VARCHAR) || ', '",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
     "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "ON r.user_id = l.",
@@ -485,8 +485,8 @@ def test_a_refusal_says_what_to_write_instead(text: str) -> None:
     ("text", "place"),
     [
         (
-            "SELECT article,\n       COUNT(DISTINCT ts) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
-            (2, 8, "COUNT(DISTINCT ts"),
+            "SELECT article,\n       COUNT(DISTINCT (ts, country)) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
+            (2, 8, "COUNT(DISTINCT (ts, country"),
         ),
         (
             "SELECT article\nFROM reads\nWHERE  levenshtein(article, 'a') = 1 GROUP BY 1 TOP 9 PRIVATE",
