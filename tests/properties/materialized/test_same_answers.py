@@ -130,8 +130,8 @@ def test_a_measure_is_read_from_the_least_that_has_it(tmp_path: Path, text: str,
     "text",
     [
         "SELECT COUNT(DISTINCT article) AS m FROM reads PRIVATE",
-        "SELECT COUNT(DISTINCT article) FILTER (WHERE country = 'DE') AS m, COUNT(DISTINCT user_id) AS u FROM reads PRIVATE",
-        "SELECT country, COUNT(DISTINCT article) AS m FROM reads GROUP BY country TOP 9 PRIVATE WITH (max_groups_contributed = 2)",
+        "SELECT COUNT(DISTINCT article) FILTER (WHERE country = 'DE') AS m, COUNT(DISTINCT user_id) FROM reads PRIVATE",
+        "SELECT country, COUNT(DISTINCT article) FROM reads GROUP BY 1 TOP 9 PRIVATE WITH (max_groups_contributed = 2)",
         "SELECT country, COUNT(DISTINCT article) AS m FROM reads WHERE user_id > 3 GROUP BY country TOP 9 PRIVATE",
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement, permutations, product
+from itertools import permutations, product
 
 import duckdb
 import numpy as np
@@ -19,11 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
-from support.laws import cks, discrete_gaussian_law, excess, hockey_stick, label_law
+from support.laws import cks, discrete_gaussian_law, excess, hockey_stick, named, peeling_law
 from support.session_kit import session_on
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain, NoisyCounts
+from dpsql.mechanisms.histogram import Histogram
 from dpsql.session import Session
 from dpsql.sql.render.duckdb import Writer
 
@@ -59,7 +60,7 @@ def draws() -> list[int]:
     CON.register("given", rows)
     CON.execute("DELETE FROM visits")
     CON.execute("INSERT INTO visits SELECT unit, k, x FROM given")
-    CON.execute("INSERT INTO visits SELECT DISTINCT unit, k, NULL FROM given WHERE k % 2 = 1")  # which is no value
+    CON.execute("INSERT INTO visits SELECT DISTINCT unit, k, NULL FROM given")  # which is no value
     return [order.index(value) for orders in ORDERS for order in orders for value in range(VALUES)]
 
 
@@ -75,7 +76,7 @@ def write_counting(most: int, draw: str, monkeypatch: pytest.MonkeyPatch) -> str
 
 def count(sql: str, draws: list[int]) -> Counts:
     """Return the number of each order and family, whose last dimensions are the sets of values of each user."""
-    found = CON.execute(sql, {"draws": draws} if "$draws" in sql else None).to_arrow_table()
+    found = CON.sql(sql, params={"draws": draws} if "$draws" in sql else None).to_arrow_table()
     counts = np.zeros(len(ORDERS) * FAMILIES, np.int64)
     counts[found.column(0).to_numpy()] = found.column(1).to_numpy()
     return counts.reshape(len(ORDERS), *[2**VALUES] * USERS)  # the last dimension is that of user 0
@@ -111,22 +112,24 @@ def test_a_user_adds_at_most_its_values_whatever_the_others_have(
     assert find_changes(counts) == (0, most)
 
 
-WITHIN, KEPT = "PARTITION BY dpsql_key_1, dpsql_unit ORDER BY", "WHERE dpsql_place_1 <= 2"
+WITHIN, KEPT = "PARTITION BY dpsql_key_1, dpsql_unit ORDER BY", "WHERE dpsql_place_1 <= "
 VALUES_COUNTED = "system.main.count(DISTINCT dpsql_part_1)"
+NULL_LAST = "CASE WHEN dpsql_item_1 IS NULL THEN 1 ELSE 0 END, dpsql_draw_1,"
 BY_FREQUENCY = "system.main.count() OVER (PARTITION BY dpsql_key_1, dpsql_item_1)"
-MISTAKES = {  # the draw, and edits of the SQL
-    "rare values first": (BY_FREQUENCY, {}),
-    "frequent values first": (f"-{BY_FREQUENCY}", {}),
-    "no PARTITION BY user": (BY_DRAW, {WITHIN: "PARTITION BY dpsql_key_1 ORDER BY"}),
+MISTAKES = {  # the number of values of a user, the draw, edits of the SQL, and the least and greatest changes
+    "rare values first": (2, BY_FREQUENCY, {}, (0, 2)),
+    "frequent values first": (2, f"-{BY_FREQUENCY}", {}, (0, 2)),
+    "no PARTITION BY user": (2, BY_DRAW, {WITHIN: "PARTITION BY dpsql_key_1 ORDER BY"}, (-1, 2)),
     "so many values for each user of the group": (
+        1,
         BY_DRAW,
-        {KEPT: "", VALUES_COUNTED: f"least({VALUES_COUNTED}, 2 * count(DISTINCT dpsql_unit))"},
+        {KEPT: "WHERE 1 <= ", VALUES_COUNTED: f"least({VALUES_COUNTED}, count(DISTINCT dpsql_unit))"},
+        (0, 2),
     ),
-    "NULL as a value": (BY_DRAW, {"CASE WHEN dpsql_item_1 IS NULL THEN 1 ELSE 0 END, ": "dpsql_item_1 NULLS FIRST, "}),
-    "a draw by the value alone": ("dpsql_item_1", {}),
-    "all values": (BY_DRAW, {KEPT: ""}),
+    "NULL as a value": (1, BY_DRAW, {NULL_LAST: "dpsql_item_1 IS NOT NULL, dpsql_draw_1,"}, (0, 0)),
+    "a draw by the value alone": (2, "dpsql_item_1", {}, (0, 2)),
+    "all values": (2, BY_DRAW, {KEPT: "WHERE 1 <= "}, (0, 3)),
 }
-BEYOND = {"no PARTITION BY user": (-1, 2), "so many values for each user of the group": (0, 3), "all values": (0, 3)}
 
 
 @pytest.mark.mutant
@@ -134,14 +137,14 @@ BEYOND = {"no PARTITION BY user": (-1, 2), "so many values for each user of the 
 def test_mistakes_in_what_is_kept_are_told_from_it(
     mistake: str, draws: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw, edits = MISTAKES[mistake]
-    sql = write_counting(2, draw, monkeypatch)
+    most, draw, edits, changes = MISTAKES[mistake]
+    sql = write_counting(most, draw, monkeypatch)
     for old, new in edits.items():
         assert old in sql
         sql = sql.replace(old, new)
     counts = count(sql, draws)
-    assert not np.array_equal(counts, expect(2))
-    assert find_changes(counts) == BEYOND.get(mistake, (0, 2))
+    assert not np.array_equal(counts, expect(most))
+    assert find_changes(counts) == changes
 
 
 @pytest.mark.mutant
@@ -175,14 +178,24 @@ def list_changes(counts: Counts) -> list[tuple[int, int]]:
     ]
 
 
+def find_law(mechanism: LimitedDomain, counts: tuple[int, int]) -> dict[tuple[str, ...], float]:
+    """Return the law of the names that are released of two groups; one without a value is not there."""
+    groups = sorted(((-each, label) for label, each in zip("ab", counts, strict=True) if each))
+    leaders = Histogram.of_leaders(tuple(-each for each, _ in groups), mechanism.k_bar)
+    bottom = float(max(leaders.following + mechanism.threshold_offset, mechanism.least_threshold))
+    epsilon = float(mechanism.epsilon) / mechanism.sensitivity
+    return named(peeling_law(leaders.leaders, bottom, epsilon, mechanism.k), [label for _, label in groups])
+
+
 def find_excess(mechanism: LimitedDomain, changes: list[tuple[int, int]]) -> float:
-    """Return the worst excess of a ranking of two groups, of which a user changes both, in both directions."""
+    """Return the worst excess of a ranking of two groups, of which a user changes both, in both directions.
+
+    Others have values that the user has not: none, or so many that the groups are about at the threshold.
+    """
     worst = 0.0
-    for (one, more), (other, others) in combinations_with_replacement(changes, 2):
-        laws = [
-            label_law(mechanism, {label: each for label, each in zip("ab", counts, strict=True) if each})
-            for counts in ((one, other), (more, others))
-        ]
+    line = math.ceil(mechanism.threshold_offset)
+    for ((one, more), (other, others)), rest in product(product(changes, repeat=2), (0, line - 3, line)):
+        laws = [find_law(mechanism, (first + rest, second + rest)) for first, second in ((one, other), (more, others))]
         worst = max(worst, excess(mechanism, laws[0], laws[1]), excess(mechanism, laws[1], laws[0]))
     return worst
 
@@ -240,7 +253,7 @@ def fill(rows: list[tuple[object, ...]]) -> None:
 def read(sql: str, groups: int | None = None) -> dict[object, tuple[int, ...]]:
     counting = SESSIONS[groups].explain(sql).counting
     found = CON.execute(counting.sql, list(counting.parameters)).fetchall()
-    return {row[0]: row[1:] for row in found}
+    return {row[0]: row[1 : len(row) - counting.has_total] for row in found}  # without the number of all users
 
 
 @given(ROWS, st.sampled_from(MEASURES))
