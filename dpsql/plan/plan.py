@@ -205,12 +205,12 @@ class Plan(NotebookRepr):
         """The loss that is reserved before a row is read."""
         return self.spec.worst_case
 
-    def _describe_values(self) -> Facts:
+    def _describe_values(self) -> list[tuple[str, str]]:
         """Return how many different values of a unit count, where any are counted."""
         counted = [each.width for each in self.query.measures if each.aggregate is Aggregate.ITEMS]
         most = " and ".join(f"{each:,}" for each in counted)
         words = f"at most {most} different ones in a group, by a draw: the true number can be higher"
-        return (("values per unit", words),) if counted else ()
+        return [("values per unit", words)] if counted else []
 
     @property
     def engine_sql(self) -> str:

@@ -161,7 +161,7 @@ def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
         )
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
     each = None if _EACH not in values else _check_each(values[_EACH], f"{place}.{_EACH}")
-    distinct = None if _DISTINCT not in values else check_count(values[_DISTINCT], f"{place}.{_DISTINCT}")
+    distinct = None if _DISTINCT not in values else check_count(cast("int", values[_DISTINCT]), f"{place}.{_DISTINCT}")
     if "max" not in values:
         if "min" in values:
             reason = "There is a min and no max."
