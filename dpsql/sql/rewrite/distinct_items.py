@@ -85,7 +85,7 @@ def build_item_rows(writer: Writer, query: PrivateQuery, *, names: Sequence[str]
     items, pair = name_items(query), [*names, UNIT]
     rows = _gather_values(writer, query, names=names, items=items)
     places = {item: item.replace("item", "place") for item in items}
-    drawn = [_draw(writer, query, item) for item in items]
+    drawn = [_draw(writer, query, item=item) for item in items]
     within = f"PARTITION BY {', '.join(pair)}"
     ranked = [
         f"system.main.{'row_number' if len(items) == 1 else 'dense_rank'}() OVER ({within} ORDER BY "
@@ -147,7 +147,7 @@ def _gather_values(
     )
 
 
-def _draw(writer: Writer, query: PrivateQuery, item: str) -> str:
+def _draw(writer: Writer, query: PrivateQuery, *, item: str) -> str:
     """Return the draw by which the values of a unit are taken in order."""
     assert query.item_salts is not None  # noqa: S101 - of every planned query
     first, second = (salt ^ _APART for salt in query.item_salts)
