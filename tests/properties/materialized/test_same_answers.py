@@ -85,6 +85,17 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
     assert min(read.values()) >= 10, read
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dpsql.Policy]:
+    """Return a database whose measures are materialized, and its policy."""
+    folder = tmp_path_factory.mktemp("least")
+    events(folder / "events.duckdb", rows=90)
+    add_amounts(folder / "events.duckdb")
+    known = policy(folder, sets=((), *SETS), bounds=BOUNDS)
+    materialize(known, database=folder / "events.duckdb")
+    return folder / "events.duckdb", known
+
+
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
@@ -117,12 +128,8 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
         ("SELECT COUNT(DISTINCT article), COUNT(*) FROM reads PRIVATE", ""),
     ],
 )
-def test_a_measure_is_read_from_the_least_that_has_it(tmp_path: Path, text: str, reads: str) -> None:
-    events(tmp_path / "events.duckdb", rows=90)
-    add_amounts(tmp_path / "events.duckdb")
-    known = policy(tmp_path, sets=((), *SETS), bounds=BOUNDS)
-    materialize(known, database=tmp_path / "events.duckdb")
-    with opened(tmp_path / "events.duckdb", known) as over:
+def test_a_measure_is_read_from_the_least_that_has_it(built: tuple[Path, dpsql.Policy], text: str, reads: str) -> None:
+    with opened(*built) as over:
         assert counted(over, text)[1] == reads
 
 
