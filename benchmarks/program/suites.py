@@ -42,8 +42,10 @@ SUITES = (
     "hard_case",
     "released",
     "histograms",
+    "bounds",
     "exp1",
     "exp2",
+    "exp3",
     "certificates",
     "budget_by",
     # both, beside others

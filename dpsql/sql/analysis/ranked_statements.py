@@ -18,17 +18,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
-from dpsql.sql.analysis.measures import LARGEST_STATED
+from dpsql.sql.analysis.named_bounds import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
 from dpsql.sql.ir.scope import split_conjuncts
-from dpsql.sql.ir.statements import CutList, PrivateQuery, count_groups
-from dpsql.sql.ir.tree import ColumnRef, In, Literal, list_scans, strip_casts
+from dpsql.sql.ir.statements import Clause, CutList, Name, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.tree import ColumnRef, Expression, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
@@ -46,7 +47,13 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
-from dpsql.sql.syntax.select_list import OpenBounds, RankedWindow, Total, read_limit_of_rank
+from dpsql.sql.syntax.select_list import (
+    OpenBounds,
+    RankedWindow,
+    Total,
+    read_limit_of_qualify,
+    read_limit_of_rank,
+)
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
 
 if TYPE_CHECKING:
@@ -108,6 +115,35 @@ class RankedSelect:
             place = self.statement.place(found[0].first, found[0].last)
             raise Refusal("window", _REASON, hint=self._write_hint(found, query), place=place)
 
+    def find_per(self, query: PrivateQuery) -> Clause | None:
+        """Return the clause with PER that QUALIFY asks for, where the text has the values of the partitions.
+
+            QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY COUNT(*) DESC) <= 3
+
+        None for any other QUALIFY, and where a group could be in a partition that the text does not name.
+        """
+        windows, clause = self.computed.windows, query.clause
+        partition = windows[0].partition if windows else ()
+        keys = self._list_keys(windows[0], query) if windows else []
+        is_one = all(window.is_ranked and window.partition == partition for window in windows)
+        is_open = clause.stated is None and clause.per is None and not {"domain", "partitions"} & clause.options.keys()
+        if not (is_one and is_open and len(keys) == 1 and keys[0] is not None and len(query.keys) > 1):
+            return None
+        k = read_limit_of_qualify(nest(self.computed.words).nodes, windows=windows)
+        known = self._list_partitions(query, key=keys[0])
+        if k is None or not known:
+            return None
+        name = next(output.name for output in query.outputs if output.key == keys[0])
+        options = {**clause.options, "partitions": Option(known, clause.place)}
+        return replace(clause, k=k, per=Name(name, clause.place), options=MappingProxyType(options))
+
+    def _list_partitions(self, query: PrivateQuery, *, key: int) -> tuple[str, ...]:
+        """Return the values of a key by the text, none where it can be NULL or have others."""
+        values = _list_text_values(query, self.catalog, key=key)
+        texts = [each.value for each in map(strip_casts, values) if isinstance(each, Literal)]
+        is_known = len(texts) == len(values) and not any(text is None for text in texts)
+        return tuple(map(str, texts)) if is_known else ()
+
     def _list_keys(self, window: RankedWindow, query: PrivateQuery) -> list[int | None]:
         """Return the keys of the query in PARTITION BY."""
         return [None if at is None else query.outputs[at].key for at in window.partition]
@@ -116,7 +152,8 @@ class RankedSelect:
         clause = query.clause
         if clause.stated is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
-        if all(window.total for window in found) and query.domain is None and query.partitions is None:
+        has_totals = all(_bound_total(window.total, query, catalog=self.catalog) for window in found)
+        if has_totals and query.domain is None and query.partitions is None:
             return _WITH_TOTAL.format(self._write_shares(found, query))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
@@ -214,8 +251,11 @@ def refuse_computation(
 def _bound_total(total: Total, query: PrivateQuery, *, catalog: Catalog) -> Parts:
     """Return a private total to which a unit adds as much as to k groups together, where that is known.
 
-    So the shares of the k groups that a ranking returns are no more than the whole.
+    So the shares of the k groups that a ranking returns are no more than the whole. Numbers of different values have
+    none: groups can have the same values.
     """
+    if total[:1] == ("SELECT COUNT(*",) and any(each.aggregate is Aggregate.ITEMS for each in query.measures):
+        return ()
     return tuple(
         _state_bounds(part, query, catalog=catalog) if isinstance(part, OpenBounds) else part for part in total
     )
@@ -238,7 +278,7 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
         bounds = measure.stated.low, measure.stated.high
     elif measure is not None and measure.aggregate is Aggregate.ROWS:
         bounds = rows
-    elif measure is not None and table is not None:
+    elif measure is not None and measure.aggregate is Aggregate.SUM and table is not None:
         argument = None if measure.argument is None else strip_casts(measure.argument)
         bounds = table.find_bounds(argument.name) if isinstance(argument, ColumnRef) else None
     if bounds is None:
@@ -338,14 +378,20 @@ def write_per(
     return _PER_LATER.format(clause=clause, key=name, names=names)
 
 
-def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
-    """Return the values of a key as the option `partitions` takes them; "" where neither text nor policy has them."""
+def _list_text_values(query: PrivateQuery, catalog: Catalog, *, key: int) -> Sequence[Expression]:
+    """Return the values that a key can have by the text alone; none where that does not tell them."""
     expression = query.keys[key]
     known = list_known_values(expression, query.body, catalog=catalog)
     for condition in split_conjuncts(query.body.where):
         if known is None and isinstance(condition, In) and strip_casts(condition.argument) == strip_casts(expression):
             bare = [strip_casts(choice) for choice in condition.choices]
             known = tuple(each for each in bare if isinstance(each, Literal)) if len(bare) <= MAX_LISTED else None
+    return known or ()
+
+
+def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
+    """Return the values of a key as the option `partitions` takes them; "" where neither text nor policy has them."""
+    known = _list_text_values(query, catalog, key=key)
     if known:
         bare = [strip_casts(each) for each in known]
         texts = [str(each.value) for each in bare if isinstance(each, Literal) and each.value is not None]
@@ -470,7 +516,8 @@ class ListReading:
 def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
     k, asked, after = query.clause.k or 0, reading.asked, reading.after
-    rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
+    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
+    rank = "most frequent" if is_of_rows else "largest"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
     order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
     if query.order and query.outputs[query.order[0].output].key is not None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
+    GROUPING_SETS,
     SET_OPERATIONS,
     Block,
     Node,
@@ -160,7 +161,7 @@ def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
 
     `parameter` gives the value bound to a parameter.
     """
-    tokens = normalize_clauses(statement.tokens)
+    tokens = normalize_clauses(statement.tokens, text=statement.text)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     root = nest(tokens)
@@ -256,6 +257,8 @@ def _is_aggregate_of_many(select: Select, *, units: frozenset[str]) -> bool:
     """Say whether a SELECT aggregates rows, and not for each unit alone."""
     if select.has("GROUP_BY"):
         keys = select.clause("GROUP_BY")
+        if not GROUPING_SETS.isdisjoint(kinds_of(keys)):
+            keys = tuple(flatten(keys))
         return not (_names_any(keys, units) or groups_by_any(select, names=units))
     if select.is_distinct:
         return not _names_any(select.clause("SELECT"), units)
