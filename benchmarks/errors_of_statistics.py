@@ -39,25 +39,36 @@ QUICK = {"users": [1000], "repeats": 2, "rows": 3}
 MOST, EXPONENT = 100, 1.7
 SEED = 11
 ITEMS = 500
+POLICY = """
+[budget]
+epsilon = {epsilon}
+delta = 1e-6
+
+[tables.events]
+privacy_unit = "user_id"
+
+[tables.events.bounds]
+rows = {rows}
+x = {{ each = {{ min = 0, max = {most} }} }}
+item = {{ distinct = {rows} }}
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """SQL of a statistic, the items of a budget that it costs, and OpenDP's name of it, if it has one."""
+    """SQL of a statistic, the items of a budget that it costs, and OpenDP's name of it, if it has one.
+
+    A number of users, or of different values, says nothing of a crowd from which they were drawn.
+    """
 
     sql: str
     items: int
     theirs: str = ""
-    plain: str = ""
-
-    @property
-    def truth(self) -> str:
-        """SQL of the plain statistic."""
-        return self.plain or self.sql
+    is_sampled: bool = True
 
 
 STATISTICS = (
-    Statistic("COUNT(DISTINCT user_id)", 1, "users"),
+    Statistic("COUNT(DISTINCT user_id)", 1, "users", is_sampled=False),
     Statistic("COUNT(*)", 1, "rows"),
     Statistic("SUM(x)", 1, "sum"),
     Statistic("AVG(x)", 2, "mean"),
@@ -65,7 +76,7 @@ STATISTICS = (
     Statistic("QUANTILE_CONT(x, 0.95)", 1, "p95"),
     Statistic("VAR_SAMP(x)", 3),
     Statistic("STDDEV_SAMP(x)", 3),
-    Statistic("COUNT(DISTINCT item)", 1, "items"),
+    Statistic("COUNT(DISTINCT item)", 1, "items", is_sampled=False),
 )
 
 
@@ -115,7 +126,8 @@ def compared(path: Path, users: int, given: Namespace, *, rows: int) -> Iterator
         exact = truth[statistic.sql]
         ours = [answer(path, statistic, epsilon=given.epsilon, rows=rows) for _ in range(given.repeats)]
         found: dict[str, Value] = {"dpsql": errors(ours, exact), "NULL": sum(each is None for each in ours)}
-        found["a sample"] = errors(sampled[statistic.sql], exact)
+        if statistic.is_sampled:
+            found["a sample"] = errors(sampled[statistic.sql], exact)
         if statistic.theirs in theirs:
             found["OpenDP"] = errors(theirs[statistic.theirs], exact)
         yield Row(title, statistic.sql, found, note=note)
@@ -129,7 +141,7 @@ def errors(values: Sequence[float | None], exact: float) -> Value:
 def plain(path: Path, users: int, repeats: int) -> tuple[Mapping[str, float], Mapping[str, Sequence[float]]]:
     """Return the plain statistics, and those of as many users as there are, drawn with replacement."""
     names = [statistic.sql for statistic in STATISTICS]
-    columns = ", ".join(statistic.truth for statistic in STATISTICS)
+    columns = ", ".join(statistic.sql for statistic in STATISTICS)
     drawn = np.random.default_rng(SEED)
     samples = list[tuple[float, ...]]()
     with duckdb.connect(str(path), read_only=True) as connection:
@@ -145,9 +157,8 @@ def plain(path: Path, users: int, repeats: int) -> tuple[Mapping[str, float], Ma
 
 def answer(path: Path, statistic: Statistic, *, epsilon: str, rows: int) -> float | None:
     """Return one released answer, which spends a whole budget."""
-    bounds = dpsql.Bounds(rows=rows, columns={"x": {"each": (0, MOST)}, "item": {"distinct": rows}})
-    table = dpsql.PrivateTable("user_id", bounds=bounds)
-    policy = dpsql.Policy(dpsql.Budget(epsilon, "1e-6"), {"events": table})
+    policy = Path(path.parent, "policy.toml")
+    policy.write_text(POLICY.format(epsilon=epsilon, rows=rows, most=MOST), encoding="utf-8")
     square = 8 * terms(epsilon, "1e-6").rho.value / statistic.items
     item = f"{math.isqrt(math.floor(square * 10**16)) / 10**8:.8f}"
     with dpsql.connect(path, policy=policy, ledger=":memory:") as session:
