@@ -32,6 +32,7 @@ from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
+from dpsql.spread_intervals import SpreadColumns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ class AverageColumns:
     noises: tuple[ValueNoise, ValueNoise]
     place: AveragePlace = field(default_factory=AveragePlace)
     adjusted: bool = False
-    others: tuple[AverageColumns, ...] = ()
+    others: tuple[ComputedColumns, ...] = ()
     computed: tuple[int, ...] = ()
 
     def widen(self, level: float) -> tuple[list[object], list[object]]:
@@ -73,6 +74,9 @@ class AverageColumns:
         most = len(values)
         low, high = replace(self, sums=self.sums[:most], rows=self.rows[:most]).widen(LEVEL)
         return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
+
+
+ComputedColumns = AverageColumns | SpreadColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class CountColumns:
     step: Fraction = Fraction(1)
     may_be_negative: bool = False
     others: tuple[CountColumns, ...] = ()
-    averages: tuple[AverageColumns, ...] = ()
+    averages: tuple[ComputedColumns, ...] = ()
     computed: tuple[int, ...] = ()
     parts: SharedNoise | None = None
     counts_units: bool = False
@@ -118,6 +122,9 @@ class CountColumns:
         half = self.reach(LEVEL) * self.step
         numbers = [Fraction(each) if isinstance(each, int | float | Decimal) else None for each in values]
         return [None if each is None else (each - half, each + half) for each in numbers]
+
+
+MeasureColumns = CountColumns | AverageColumns | SpreadColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +173,7 @@ class Answer:
         table: pa.Table,
         receipt: Receipt,
         *,
-        counts: CountColumns | AverageColumns | None = None,
+        counts: MeasureColumns | None = None,
         promise: Promise | None = None,
         granted: BudgetVector | None = None,
         advice: Advice | None = None,
@@ -257,7 +264,7 @@ class Answer:
         counts = self.counts
         if counts is None:
             hint = "Select the SUM and the COUNT in its place; their differences have intervals."
-            raise UsageError("no-difference", "Averages have no intervals of differences.", hint=hint)
+            raise UsageError("no-difference", "Averages and spreads have no intervals of differences.", hint=hint)
         values = self._table.column(counts.columns[0]).to_pylist()
         found = [values[first], values[second]]
         if any(each is None for each in found):
@@ -392,24 +399,22 @@ class Answer:
         measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
         return {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
 
-    def _list_measures(self) -> list[CountColumns | AverageColumns]:
-        """Return the measures that are shown; averages after counts and sums."""
+    def _list_measures(self) -> list[MeasureColumns]:
+        """Return the measures that are shown; averages and spreads after counts and sums."""
         first = self._counts
         if first is None:
             return []
         return [first, *first.others, *(first.averages if isinstance(first, CountColumns) else ())]
 
-    def _find_bounds(
-        self, position: int, measure: CountColumns | AverageColumns, *, level: float
-    ) -> tuple[pa.Array, pa.Array]:
+    def _find_bounds(self, position: int, measure: MeasureColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
         """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
         import pyarrow as pa
 
         column = self._table.column(position)
-        if isinstance(measure, AverageColumns):
-            ends = measure.widen(level)
-        else:
+        if isinstance(measure, CountColumns):
             ends = measure.noise.widen(column.to_pylist(), level)
+        else:
+            ends = measure.widen(level)
         low, high = (pa.array(end, column.type) for end in ends)
         return low, high
 

@@ -189,8 +189,8 @@ def _count_listed(query: PrivateQuery) -> int | None:
 _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
-_CALL = re.compile(r"(?:count|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
-_STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
+_CALL = re.compile(r"(?:count|sum|avg|var|variance|(?:var|stddev|covar)_\w+|stddev) ?\( ?(.*?) ?\)", re.IGNORECASE)
+_STATED = re.compile(r" ?, ?contribution_bounds_per_(?:group|row) ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
 
@@ -209,6 +209,12 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         return (0, 0) if measure.words is None else (measure.words.line, measure.words.column)
 
     measures = sorted(query.measures, key=find_place) if query.releases_counts else []
+    spreads = list[_Sentence]()
+    if any(output.statistic is not None for output in query.outputs):
+        from dpsql.report.spread_notes import describe_spreads, list_spread_measures
+
+        spreads, of_spreads = describe_spreads(query, unit_noun(query.unit_name)), list_spread_measures(query)
+        measures = [measure for measure in measures if measure not in of_spreads]
     limits = [measure for measure in measures if measure.bounds is not None]
     coupled = _list_coupled(query, measures)
     together = {measure for each in coupled for measure in each}
@@ -220,8 +226,8 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"
-        differ = _BOTH if coupled or any(_can_be_lower(each) for each in alone) else "higher"
-        values = "values" if limits else "counts"
+        differ = _BOTH if coupled or spreads or any(_can_be_lower(each) for each in alone) else "higher"
+        values = "values" if limits or spreads else "counts"
         found.append(f"each {unit} counted in at most {groups}: true {values} can be {differ}")
     found += _merge(_describe_alone(measure, unit) for measure in alone)
     if len(alone) > 1 and not coupled:
@@ -229,6 +235,7 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     if alone:
         found.append("intervals are of the values counted so")
     found += _merge(_describe_set(query, each, unit=unit) for each in coupled)
+    found += _merge(spreads)
     return "; ".join(found)
 
 
@@ -242,7 +249,7 @@ def _list_coupled(query: PrivateQuery, measures: Sequence[Measure]) -> list[tupl
             sets[measure.weight.number].append(measure)
     for output in query.outputs:  # a count beside a sum around the middle of a range has its weight, too
         total = query.measures[output.measure]
-        if output.divisor is not None and total.weight is not None:
+        if output.divisor is not None and total.weight is not None and output.statistic is None:
             sets[total.weight.number].append(query.measures[output.divisor])
     return [tuple(dict.fromkeys(each)) for each in sets.values()]
 
@@ -266,7 +273,7 @@ def _describe_alone(measure: Measure, unit: str) -> _Sentence:
     differ = _BOTH if _can_be_lower(measure) else "higher"
     values, cut = _find_range(measure), ""
     if values is not None and measure.row_range is not None:
-        cut = f" and values outside {_describe_ends(values, measure)} as its ends"
+        cut = f" and values outside {describe_ends(values, measure)} as its ends"
     elif values is not None and measure.row_bounds.low < 0:
         cut = ", as is each row"
     elif values is not None and _can_be_below(measure, values[0]):
@@ -290,10 +297,10 @@ def _describe_set(query: PrivateQuery, measures: Sequence[Measure], *, unit: str
     is_average = bool(averaged) and all(each in averaged for each in sums)
     name, weight = f"computed from {_join(list(map(_name_call, measures)))}", _describe_weight(measures)
     if is_average:
-        name = _write_call("AVG", _read_argument(sums[0]), measure=sums[0])
+        name = _write_call("AVG", read_argument(sums[0]), measure=sums[0])
         if any(each.aggregate is Aggregate.ROWS and each.row_bounds.high == 1 for each in measures):
             values = _find_range(sums[0])
-            cut = "" if values is None else f", each cut to {_describe_ends(values, sums[0])}"
+            cut = "" if values is None else f", each cut to {describe_ends(values, sums[0])}"
             weight = f"counts once, with the mean of its rows{cut}"
     # an output that others are computed with has no interval in the answer
     has_interval = any(
@@ -320,10 +327,10 @@ def _describe_weight(measures: Sequence[Measure]) -> str:
         if values is None:
             continue
         if total.row_range is not None or total.row_bounds.low < 0:
-            found.append(f"values{of} outside {_describe_ends(values, total)} count as its ends")
+            found.append(f"values{of} outside {describe_ends(values, total)} count as its ends")
             continue
         found += [f"values{of} below 0 count as 0"] if _can_be_below(total, values[0]) else []
-        most = _describe_ends(values[1:], total)
+        most = describe_ends(values[1:], total)
         found.append(f"a row{of} above {most} counts as {most}")
     return f"weighs as at most {_join(list(dict.fromkeys(limits)))}, {_join(found)}"
 
@@ -334,7 +341,7 @@ def _name_call(measure: Measure) -> str:
     Measures that are equal may be written differently, as AVG(x) and SUM(x) / COUNT(x): each is named by the aggregate
     that it is.
     """
-    argument = _read_argument(measure)
+    argument = read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
         return _write_call("COUNT", argument or "*", measure=measure)
     return _write_call("SUM", argument, measure=measure)
@@ -343,7 +350,7 @@ def _name_call(measure: Measure) -> str:
 def _name_argument(measure: Measure) -> str:
     """Return what a measure adds up; without words of the analyst the names of its columns."""
     columns = " and ".join(dict.fromkeys(column for _, column in measure.columns))
-    return shorten(_read_argument(measure) or columns) or "an expression"
+    return shorten(read_argument(measure) or columns) or "an expression"
 
 
 def _write_call(name: str, argument: str, *, measure: Measure) -> str:
@@ -355,7 +362,7 @@ def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     return f"{call} FILTER (…)" if conditions else call
 
 
-def _read_argument(measure: Measure) -> str:
+def read_argument(measure: Measure) -> str:
     """Return the argument of the call that the analyst wrote, "" where no call is known."""
     words = "" if measure.words is None else " ".join(measure.words.fragment.split())
     found = _CALL.fullmatch(words)
@@ -368,10 +375,10 @@ def _describe_limit(measure: Measure) -> str:
     if measure.aggregate is Aggregate.ROWS:
         return "1 row" if bounds.high == 1 else f"{bounds.high:,} rows"
     low, high = bounds.low * bounds.step, bounds.high * bounds.step
-    return _describe_ends([low, high] if low < 0 else [high], measure)
+    return describe_ends([low, high] if low < 0 else [high], measure)
 
 
-def _describe_ends(ends: Sequence[Fraction], measure: Measure) -> str:
+def describe_ends(ends: Sequence[Fraction], measure: Measure) -> str:
     """Return the end or both ends of a range of values of a measure, in few digits."""
     bounds = measure.row_bounds
     slack = (bounds.high - bounds.low) * bounds.step / MOST_STEPS  # what bounds in whole steps differ by at most

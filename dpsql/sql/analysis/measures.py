@@ -8,7 +8,7 @@ SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the tex
 a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
 nothing.
 
-This file has two parts: (1) `read_measure` reads one aggregate, and `_split_stated_bounds` its bounds; (2) from
+This file has two parts: (1) `read_measure` reads one aggregate, and `split_stated_bounds` its bounds; (2) from
 `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
 a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
 expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
@@ -29,7 +29,8 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.statements import Output, PrivateQuery
+from dpsql.sql.ir.spread import SPREADS, Statistic
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Expression,
     Literal,
@@ -39,7 +40,7 @@ from dpsql.sql.ir.types import (
     DOUBLE,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.forms import STATED, find_aggregate_call
+from dpsql.sql.syntax.forms import STATED, STATED_OF_ROW, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
-RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
+RELEASED_AGGREGATES = frozenset(["sum", "avg", *SPREADS])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
 LARGEST_STATED = 10**15
@@ -59,11 +60,21 @@ _ALONE: _Set = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class ReadMeasure:
-    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT."""
+    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT.
+
+    A `statistic` is computed from these two and the `others`.
+    """
 
     measure: Measure
     divisor: Measure | None = None
     unit: Expression | None = None
+    others: tuple[Measure, ...] = ()
+    statistic: Statistic | None = None
+
+    @property
+    def every(self) -> tuple[Measure, ...]:
+        """All measures that it is computed from, in the order of `Output.places`."""
+        return (self.measure,) if self.divisor is None else (self.measure, self.divisor, *self.others)
 
 
 def is_measure(node: Node) -> bool:
@@ -112,9 +123,13 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if not name:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
-    arguments, stated = _split_stated_bounds(reader, node.expressions)
-    found = _read_summand(reader, node, arguments=arguments, name=name.upper())
-    words = _find_words(reader, node)
+    if name in SPREADS:
+        from dpsql.sql.analysis.spread_measures import read_spread
+
+        return read_spread(reader, node, statistic=SPREADS[name], condition=condition)
+    arguments, stated = split_stated_bounds(reader, node.expressions)
+    found = read_summand(reader, node, arguments=arguments, name=name.upper())
+    words = find_words(reader, node)
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
@@ -128,7 +143,7 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
 
 
-def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
+def read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
     """Return the one number that each row gives to a sum or average; refuse anything else."""
     argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
@@ -162,19 +177,19 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
-    (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
+    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
-    rows = replace(_ROWS, stated=stated, words=_find_words(reader, node))
+    rows = replace(_ROWS, stated=stated, words=find_words(reader, node))
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
         allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
-        _, of_units = _split_stated_bounds(reader, counted.expressions)
+        _, of_units = split_stated_bounds(reader, counted.expressions)
         if stated is not None or of_units is not None:
             reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
             raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
@@ -205,9 +220,10 @@ def _is_unit(reader: Reader, expression: Expression) -> bool:
     return any(expression == unit.expression for unit in reader.scope.units)
 
 
-def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
+def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
     """Return the arguments of an aggregate without its bounds, and these, None without any."""
-    if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
+    name = arguments[-1].this if arguments and type(arguments[-1]).__name__ == "Anonymous" else ""
+    if name not in {STATED, STATED_OF_ROW}:
         return list(arguments), None
     *most, node = arguments
     allow_only(reader.statement, node, "this", "expressions")
@@ -224,7 +240,7 @@ def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[lis
         most_stated = f"{LARGEST_STATED:,}"
         reason = f"The first bound must be below the second, and both between -{most_stated} and {most_stated}."
         raise _refuse_bounds(reader, node, reason=reason)
-    return most, StatedBounds(low, high)
+    return most, StatedBounds(low, high, of_row=name == STATED_OF_ROW)
 
 
 def _refuse_bounds(reader: Reader, node: Node, *, reason: str) -> Refusal:
@@ -232,7 +248,7 @@ def _refuse_bounds(reader: Reader, node: Node, *, reason: str) -> Refusal:
     return Refusal("option", reason, hint=hint, place=reader.place(node))
 
 
-def _find_words(reader: Reader, node: Node) -> Place | None:
+def find_words(reader: Reader, node: Node) -> Place | None:
     """Return the place of an aggregate as the analyst wrote it, None where it is not found."""
     starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]
     found = find_aggregate_call(list(reader.statement.tokens), min(starts)) if starts else None
@@ -252,25 +268,16 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        []
-        if output.key is not None
-        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        [] if output.key is not None else [replace(plain[at], weight=weights.get(within)) for at in output.places]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
     measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
     outputs = tuple(
-        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
-        if pair
-        else output
+        output.place(list(map(measures.index, pair))) if pair else output
         for output, pair in zip(query.outputs, pairs, strict=True)
     )
     return replace(query, measures=measures, outputs=outputs)
-
-
-def _list_places(output: Output) -> list[int]:
-    """Return the numbers of the measures of an output, the divisor last."""
-    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
 
 
 def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
@@ -291,7 +298,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
     last = dict[tuple[int, ...], _Set]()
     found = list[_Set]()
     for at, output in enumerate(query.outputs):
-        places = tuple(_list_places(output))
+        places = output.places
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)

@@ -610,7 +610,7 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
     "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
     "weighted_avg".split()
-)
+) | {"var"}  # as SQL Server has it
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 

@@ -363,6 +363,10 @@ def build_row_steps(measure: Measure) -> Expression | None:
 
     A value is rounded down to whole steps; beyond a bound it counts as the bound, and NULL and NaN as 0.
     """
+    if measure.factor is not None:
+        from dpsql.sql.rewrite.product_steps import build_product_steps
+
+        return build_product_steps(measure)
     argument, bounds = measure.argument, measure.row_bounds
     if argument is None:
         condition = widen_presence(measure.condition)
@@ -452,10 +456,14 @@ def build_contributions(
     ]
     coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
     sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
-    # an average around the middle of a range is divided by the measure that counts its rows
-    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
-    for at, name in [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]:
+    # what is around the middle of a range is divided by the measure that counts its rows
+    divisors = {at: each.divisor for each in query.outputs if each.divisor is not None for at in each.places}
+    counted = dict[int, str]()
+    for at, weight in coupled.items():
+        if weight.centre is not None:
+            counted.setdefault(divisors[at], f"dpsql_number_{at + 1}")
+    numbers = {at: counted[divisors[at]] for at, weight in coupled.items() if weight.centre is not None}
+    for at, name in [*sums.items(), *counted.items()]:
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """

@@ -28,6 +28,7 @@ In the expressions of a private query:
     x = ANY ('{a,b}'), x = ANY ($1)            x = any of(...), as the items are in the value
     x LIKE ANY (ARRAY['a%', 'b%'])             x LIKE any item(...), in PostgreSQL
     SUM(x, contribution_bounds_per_group => (0, 5))    SUM(x, stated bounds (0, 5)), which sqlglot reads as an argument
+    VAR_POP(x, contribution_bounds_per_row => (0, 5))  VAR_POP(x, stated bounds of row (0, 5)), and so on
 
 The names of such calls hold a character that no statement can hold. FETCH, OFFSET and LIMIT are reserved words in
 DuckDB, so no unquoted name can be mistaken for one of them.
@@ -42,6 +43,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 ANY_OF, ALL_OF = "any\0", "all\0"  # names that no statement can hold
 ANY_ITEMS, ALL_ITEMS = "any item\0", "all item\0"
 STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"
+STATED_OF_ROW = f"{FUNCTION_PREFIX}contribution_bounds_of_row\0"
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 _INTEGERS = frozenset("smallint int2 integer int int4 bigint int8".split())
 _BEFORE_LIST = frozenset([("GROUP_BY", "L_PAREN"), ("COMMA", "L_PAREN")])
@@ -94,6 +97,7 @@ _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
 _BOUNDS, _OF_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
 _BOUNDED = frozenset(["sum", "avg", "count"])
+_MEASURES = _BOUNDED | SPREADS.keys()
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
@@ -421,14 +425,14 @@ def _state_bounds(statement: ScannedStatement, tokens: list[Token]) -> list[Toke
     for beside, at in walk(root.nodes):
         block = beside[at]
         blocks += [(name_of(beside, at - 1), block)] if isinstance(block, Block) else []
-    names, arrows = set[int](), set[int]()
+    names, arrows = dict[int, str](), set[int]()
     for called, block in blocks:
         for at, kind in enumerate(kinds_of(block.nodes)):
             if kind == "FARROW":
                 _check_bounds(statement, block, at=at, called=called)
-                names.add(id(block.nodes[at - 1]))
+                names[id(block.nodes[at - 1])] = STATED_OF_ROW if called in SPREADS else STATED
                 arrows.add(id(block.nodes[at]))
-    written = (make_token("VAR", STATED, beside=token) if id(token) in names else token for token in tokens)
+    written = (make_token("VAR", names[id(token)], beside=token) if id(token) in names else token for token in tokens)
     return [token for token in written if id(token) not in arrows]
 
 
@@ -437,12 +441,17 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     nodes, name, example = block.nodes, word_of(block.nodes, at - 1), f"Write SUM(x, {_BOUNDS} => (0, 500))."
     bounds = nodes[at + 1] if at + 1 < len(nodes) else None
     pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
-    if name == _OF_ROW:
+    is_of_row = called in SPREADS
+    if is_of_row:
+        example = f"Write {called.upper()}({'x, y' if SPREADS[called].is_of_pairs else 'x'}, {_OF_ROW} => (0, 500))."
+    if is_of_row and name == _BOUNDS:
+        reason, hint = f"Bounds of {called.upper()} are of the value of one row.", example
+    elif name == _OF_ROW and not is_of_row:
         reason, hint = f"{_OF_ROW} is for quantiles.", f"Bounds of COUNT, SUM and AVG are of a group. {example}"
-    elif name != _BOUNDS:
+    elif name not in {_BOUNDS, _OF_ROW}:
         reason = "There is no argument of this name."
         hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
-    elif called not in _BOUNDED or kind_of(nodes, at - 2) != "COMMA":
+    elif called not in _MEASURES or kind_of(nodes, at - 2) != "COMMA":
         reason = f"{_BOUNDS} is for COUNT, SUM and AVG."
         hint = f"Write them behind the argument of an aggregate. {example}"
     elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
@@ -459,7 +468,7 @@ def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Tok
     call: tuple[Token, Token] | None = None
     for beside, at in walk(nest(tokens).nodes):
         called = beside[at + 1] if at + 1 < len(beside) else None
-        if name_of(beside, at) in _BOUNDED and isinstance(called, Block) and called.kind == "L_PAREN":
+        if name_of(beside, at) in _MEASURES and isinstance(called, Block) and called.kind == "L_PAREN":
             first = first_token(beside[at:])
             call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
     return call if call is not None and call[1].end > start else None

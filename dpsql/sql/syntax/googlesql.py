@@ -74,8 +74,8 @@ def extract_header(  # noqa: C901 - the grammar of one header
         name = word_of(tokens, at)
         if name in _OLD_AGGREGATES and kind_of(tokens, at + 1) == "L_PAREN":
             plain = name.removeprefix("anon_")
-            hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM and AVG are released."
-            if plain in {"avg", "count", "sum"}:
+            hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM, AVG and VAR_POP are released."
+            if plain in {"avg", "count", "sum", "var_pop"}:
                 hint = f"Write {plain.upper()}(...) in its place."
             place = statement.place(tokens[at])
             raise Refusal("aggregate", f"{name.upper()} is not supported.", hint=hint, place=place)
