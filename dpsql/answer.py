@@ -30,9 +30,9 @@ from dpsql.display import (
 )
 from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
-from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
+from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, check_level, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
-from dpsql.spread_intervals import SpreadColumns
+from dpsql.spread_intervals import SpreadLaw, Steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +73,33 @@ class AverageColumns:
         """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
         most = len(values)
         low, high = replace(self, sums=self.sums[:most], rows=self.rows[:most]).widen(LEVEL)
+        return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadColumns:
+    """Positions of the columns of a released spread, and for each row of the answer the noisy steps it is made from.
+
+    Those of which one was `adjusted` after the release have no intervals. Other computed values of the query are in
+    `others`, and the positions of further columns that are no keys in `computed`.
+    """
+
+    columns: tuple[int, ...]
+    steps: tuple[tuple[Steps, ...], ...]
+    law: SpreadLaw
+    adjusted: bool = False
+    others: tuple[ComputedColumns, ...] = ()
+    computed: tuple[int, ...] = ()
+
+    def widen(self, level: float) -> tuple[list[object], list[object]]:
+        """Return the ends of the intervals of all rows; None for NULL."""
+        check_level(level)
+        ends = [self.law.widen(each, level) or (None, None) for each in self.steps]
+        return [low for low, _ in ends], [high for _, high in ends]
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
+        low, high = replace(self, steps=self.steps[: len(values)]).widen(LEVEL)
         return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
 
 

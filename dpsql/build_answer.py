@@ -21,11 +21,11 @@ from dpsql.answer import (
     CountColumns,
     MeasureColumns,
     Promise,
+    SpreadColumns,
     show_ratio_ends,
 )
 from dpsql.receipt import Receipt, Total
 from dpsql.session_dependencies import SessionDependencies
-from dpsql.spread_intervals import SpreadColumns
 from dpsql.sql.ir.statements import Output
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ Q). The coefficients may be read from the noise. So, for any c and d, the noisel
     u  in {u : |S - u N| <= r sqrt(s_S^2 + u^2 s_N^2)},  v likewise of T
 
 with u, v the exact means and X - (u - c) (v - d) the exact covariance, which is therefore between min X - max of that
-product and max X - min of it. c = S/N and d = T/N make the product small. Source: Scheffe 1953 for the set, Fieller 1954
-for the quotients.
+product and max X - min of it. c = S/N and d = T/N make the product small. Source: Scheffe 1953 for the set, Fieller
+1954 for the quotients.
 
 **Other noises.** A discrete Gaussian is a Gaussian that was rounded, but for a factor 1 / (1 - 1 / (24 s^2)) of every
 probability (`maths.md` 10.3): r^2 is taken for these, and what rounding moves, at most half of a step each, is within
@@ -28,12 +28,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast
 
-from dpsql.display import Ends
-from dpsql.intervals import LEVEL, SLACK, ValueNoise, check_level, find_reach
+from dpsql.intervals import SLACK, ValueNoise, check_level, find_reach
 from dpsql.sql.ir.spread import Statistic
 
 _ROUNDING = 1e-12  # of the largest value: far above the rounding error of the DOUBLEs below
@@ -88,8 +86,8 @@ class SpreadLaw:
     @property
     def _range(self) -> tuple[Fraction, Fraction]:
         """Least and greatest value over a population: of a variance 0 and h^2."""
-        most = math.prod(self.halves)
-        return (-most, most) if len(self.halves) > 1 else (Fraction(0), most * most)
+        first, last = self.halves[0], self.halves[-1]
+        return (-first * last, first * last) if len(self.halves) > 1 else (Fraction(0), first * first)
 
     def _finish(self, spread: float, rows: float) -> float:
         """Return the statistic of a variance or covariance of the population."""
@@ -188,30 +186,3 @@ def find_chi_square(outside: float, degrees: int) -> float:
         middle = (low + high) / 2.0
         low, high = (low, middle) if tail(middle) <= outside else (middle, high)
     return high * (1.0 + SLACK)
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadColumns:
-    """Positions of the columns of a released spread, and for each row of the answer the noisy steps it is made from.
-
-    Those of which one was `adjusted` after the release have no intervals. Other computed values of the query are in
-    `others`, and the positions of further columns that are no keys in `computed`.
-    """
-
-    columns: tuple[int, ...]
-    steps: tuple[tuple[Steps, ...], ...]
-    law: SpreadLaw
-    adjusted: bool = False
-    others: tuple[object, ...] = ()
-    computed: tuple[int, ...] = ()
-
-    def widen(self, level: float) -> tuple[list[object], list[object]]:
-        """Return the ends of the intervals of all rows; None for NULL."""
-        check_level(level)
-        ends = [self.law.widen(each, level) or (None, None) for each in self.steps]
-        return [low for low, _ in ends], [high for _, high in ends]
-
-    def surround(self, values: Sequence[object]) -> list[Ends]:
-        """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
-        low, high = replace(self, steps=self.steps[: len(values)]).widen(LEVEL)
-        return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]

@@ -345,11 +345,11 @@ def _show_measure(
     column, measure = canonical.column(name_measure(output.measure)), query.measures[output.measure]
     noise, end = terms.noises[output.measure], output.end
     if output.statistic is not None:
-        law, rows = read_spread(query, canonical, output=output, terms=terms)
-        found = [
-            law.compute(each) if end is None else law.find_end(each, end.level, is_high=end.is_high) for each in rows
-        ]
-        return pa.array(found, arrow_type(DOUBLE))
+        law, every = read_spread(query, canonical, output=output, terms=terms)
+        if end is None:
+            return pa.array(map(law.compute, every), arrow_type(DOUBLE))
+        ends = (law.find_end(each, end.level, is_high=end.is_high) for each in every)
+        return pa.array(ends, arrow_type(DOUBLE))
     if output.divisor is None:
         is_shown = measure.bounds is None and noise.parts is None
         values = column if is_shown else decode_steps(noise.read(column.to_pylist()), measure)
@@ -369,7 +369,7 @@ def _show_measure(
 def read_spread(
     query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
 ) -> tuple[SpreadLaw, list[tuple[int | Fraction, ...]]]:
-    """Return the law of a statistic of spread, and for each row of a canonical table the noisy steps it is made from."""
+    """Return the law of a statistic of spread, and the noisy steps that it is made from in each canonical row."""
     from dpsql.plan.measures.spread import describe_law
 
     first, divisor, *others = output.places

@@ -6,8 +6,6 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +21,8 @@ from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.consent import has_consent, is_admitted
 from dpsql.report.key_nouns import describe_key
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
+from dpsql.report.measure_words import describe_ends, read_argument
+from dpsql.sql.ir.measures import Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Derived, Expression, In, Literal, strip_casts
@@ -189,9 +188,6 @@ def _count_listed(query: PrivateQuery) -> int | None:
 _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
-_CALL = re.compile(r"(?:count|sum|avg|var|variance|(?:var|stddev|covar)_\w+|stddev) ?\( ?(.*?) ?\)", re.IGNORECASE)
-_STATED = re.compile(r" ?, ?contribution_bounds_per_(?:group|row) ?=>.*", re.IGNORECASE)
-_DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
 
 def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
@@ -362,13 +358,6 @@ def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     return f"{call} FILTER (…)" if conditions else call
 
 
-def read_argument(measure: Measure) -> str:
-    """Return the argument of the call that the analyst wrote, "" where no call is known."""
-    words = "" if measure.words is None else " ".join(measure.words.fragment.split())
-    found = _CALL.fullmatch(words)
-    return "" if found is None else _STATED.sub("", found[1])
-
-
 def _describe_limit(measure: Measure) -> str:
     """Return how many rows, or what sum, one unit counts with at most."""
     bounds = measure.row_bounds
@@ -376,24 +365,6 @@ def _describe_limit(measure: Measure) -> str:
         return "1 row" if bounds.high == 1 else f"{bounds.high:,} rows"
     low, high = bounds.low * bounds.step, bounds.high * bounds.step
     return describe_ends([low, high] if low < 0 else [high], measure)
-
-
-def describe_ends(ends: Sequence[Fraction], measure: Measure) -> str:
-    """Return the end or both ends of a range of values of a measure, in few digits."""
-    bounds = measure.row_bounds
-    slack = (bounds.high - bounds.low) * bounds.step / MOST_STEPS  # what bounds in whole steps differ by at most
-    written = []
-    for at, end in enumerate(ends, start=1):
-        size = float(abs(end))
-        places = max(_PLACES, _DIGITS - 1 - math.floor(math.log10(size))) if size else _PLACES
-        if slack and (end * 10**places).denominator != 1:
-            places = min(places, -math.ceil(math.log10(slack)))
-        unit = Fraction(10) ** -places
-        nearest = round(end / unit) * unit
-        outwards = (math.ceil(end / unit) if at == len(ends) else math.floor(end / unit)) * unit
-        # as it is if it is short, else the short number within the slack, or rounded outwards
-        written.append(f"{float(nearest if abs(nearest - end) <= slack else outwards):,.15g}")
-    return " to ".join(written)
 
 
 def _find_range(measure: Measure) -> tuple[Fraction, Fraction] | None:

@@ -1,11 +1,11 @@
-"""Notes beside variances, standard deviations and covariances: how a unit counts in them, and which way they can err."""
+"""Notes beside variances, deviations and covariances: how a unit counts in them, and which way they can err."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from dpsql.display import shorten
-from dpsql.report.notes import describe_ends, read_argument
+from dpsql.report.measure_words import describe_ends, read_argument
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import Output, PrivateQuery
 from dpsql.sql.syntax.computed import is_measure_name

@@ -14,6 +14,7 @@ from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.measures.distances import count_half
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
@@ -22,11 +23,11 @@ from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Meas
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.ir.types import NULL
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
-_LARGEST, SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
+_LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
 _SOME_ROWS = 20
 _ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
 _NAME_LENGTH = len("count")
@@ -47,12 +48,12 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
         reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
-    bounding = Bounding(query, terms.tables)
+    bounding = _Bounding(query, terms.tables)
     distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
     if distances:
         from dpsql.plan.measures.spread import RowRanges
 
-        ranges = RowRanges(bounding)
+        ranges = RowRanges(query, terms.tables, bounding.tables, bounding.table_rows, bounding.find_totals)
     measures = tuple(
         ranges.put(each) if at in distances else bounding.bound(each) for at, each in enumerate(query.measures)
     )
@@ -73,7 +74,7 @@ def _check_ranking(query: PrivateQuery, measure: Measure) -> None:
 
 
 @dataclass(slots=True)
-class Bounding:
+class _Bounding:
     """Bounds of the measures of one query; `policy` has the private tables by name.
 
     `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
@@ -136,7 +137,7 @@ class Bounding:
         if least == most == 0:  # NULL or 0 in every row
             most = Fraction(1)
         low, high = max(found.low, least), min(found.high, most)
-        if max(most, -least) > _LARGEST or most - least < SMALLEST:
+        if max(most, -least) > _LARGEST or most - least < _SMALLEST:
             reason = f"By its bounds one unit can add {float(least):.3g} to {float(most):.3g}, which is out of range."
             raise Refusal("no-bounds", reason, hint=_propose_stated(measure), place=measure.words)
         assert isinstance(low, Fraction) and isinstance(high, Fraction)  # noqa: S101, PT018 - between finite bounds
@@ -248,9 +249,6 @@ def _propose_stated(measure: Measure) -> str:
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 
-_FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
-
-
 def refine_coupled(query: PrivateQuery) -> PrivateQuery:
     """Return a query, whose measures are bounded, with the steps of its coupled measures."""
     if all(measure.weight is None for measure in query.measures):
@@ -307,16 +305,3 @@ def _center(total: Measure, rows: Measure) -> Measure | None:
     bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
     weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
     return replace(total, bounds=bounds, weight=weight)
-
-
-def count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
-    """Return the steps from the middle of a range to its end, at most `most`; None where they would be too coarse.
-
-    Values of an exact type are whole numbers of steps where these are few enough.
-    """
-    type_ = None if total.argument is None else total.argument.type
-    if type_ is not None and type_.family is not Family.DOUBLE:
-        own = 2 * half * 10 ** type_.precision[1]  # halves of its last digit
-        if own.denominator == 1 and int(own) <= most:
-            return int(own) << ((most // int(own)).bit_length() - 1)
-    return most if most >= _FEWEST_STEPS else None

@@ -22,28 +22,37 @@ from math import inf, isfinite
 
 from dpsql.errors import Refusal
 from dpsql.intervals import ValueNoise
-from dpsql.plan.measures.bounds import SMALLEST, Bounding, count_half
+from dpsql.plan.measures.distances import FEWEST_STEPS, count_half, count_own
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.rows import TableRows
+from dpsql.policy import PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.spread_intervals import SpreadLaw
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure
 from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import Family
 
 _ASSUMED = ColumnTotals(inf, inf, Fraction(0), Fraction(500))  # of a column without a range, in hints
-_FEWEST_STEPS = 256  # from the middle of a range to its end, as of averages
-MOST_ROWS = MOST_STEPS // 2 // _FEWEST_STEPS  # of one unit that count
+_SMALLEST = Fraction(1, 10**18)  # width of a range
+MOST_ROWS = MOST_STEPS // 2 // FEWEST_STEPS  # of one unit that count
 _Range = tuple[Fraction, Fraction]
 _Find = Callable[[tuple[str, ...], str], ColumnTotals | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RowRanges:
-    """Ranges of the values of one row of the arguments in a query, by the policy, or as the query states them."""
+    """Ranges of the values of one row of the arguments in a query, by the policy, or as the query states them.
 
-    bounding: Bounding
+    `policy` has the private tables by name, and `tables` those that the query names, by path; `table_rows` are the rows
+    of one unit in each. `find_totals` returns the bounds of a column.
+    """
+
+    query: PrivateQuery
+    policy: Mapping[str, PrivateTable]
+    tables: Mapping[tuple[str, ...], Sequence[tuple[str, PrivateTable]]]
+    table_rows: Mapping[tuple[str, ...], TableRows]
+    find_totals: _Find
 
     def put(self, measure: Measure) -> Measure:
         """Return a sum of distances, or of products of two, with the ranges of the values; refuse one without."""
@@ -60,19 +69,19 @@ class RowRanges:
         low, high = found.low, found.high
         if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
             raise self._refuse(measure, argument)
-        if high - low < SMALLEST:
+        if high - low < _SMALLEST:
             reason = "By its bounds this has the same value in every row, so there is no spread."
             raise Refusal("no-bounds", reason, hint=_propose_range(measure), place=measure.words)
         return low, high
 
     def _bound(self, argument: Expression, find: _Find) -> ExpressionBounds:
-        return bound_expression(argument, self.bounding.query.body, totals=Totals(self.bounding.table_rows, find))
+        return bound_expression(argument, self.query.body, totals=Totals(self.table_rows, find))
 
     def _find_column(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the range of one row of a column, None where the policy has no `each` for it."""
-        bounds = [table.bounds.find(column) for _, table in self.bounding.tables.get(path, ())]
+        bounds = [table.bounds.find(column) for _, table in self.tables.get(path, ())]
         has_range = all(each is not None and each.each is not None for each in bounds)
-        return self.bounding.find_totals(path, column) if bounds and has_range else None
+        return self.find_totals(path, column) if bounds and has_range else None
 
     def _refuse(self, measure: Measure, argument: Expression) -> Refusal:
         """Return the refusal of values without a range, with the statement and the line of a policy that give it."""
@@ -80,8 +89,8 @@ class RowRanges:
 
         def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
             known = self._find_column(path, column)
-            if known is None and path in self.bounding.tables:
-                missing.append((self.bounding.table_rows[path].name, column))
+            if known is None and path in self.tables:
+                missing.append((self.table_rows[path].name, column))
                 known = _ASSUMED
             return known
 
@@ -90,7 +99,7 @@ class RowRanges:
         if isfinite(found.low) and isfinite(found.high) and missing:
             table, column = missing[0]
             reason = f"The policy has no range of the value of one row of {spell(column)}, which a spread needs."
-            known, each = self.bounding.policy[table].bounds.find(column), "each = {min = 0, max = 500}"
+            known, each = self.policy[table].bounds.find(column), "each = {min = 0, max = 500}"
             line = f"{spell(column)} = {{{each}}}" if known is None else f"{each} to {spell(column)}"
             hint = f"{hint} Or ask the curator to add {line}, or another range, under [tables.{spell(table)}.bounds]."
         return Refusal("no-bounds", reason, hint=hint, place=measure.words)
@@ -143,8 +152,8 @@ def _center(measure: Measure, rows: Measure) -> Measure:
         size, steps = half, count_half(measure, half, most=most) or most
     else:
         size = find_size(measure)
-        own = _count_own(measure.argument, half) * _count_own(factor.argument, _halve(factor.row_range))
-        steps = int(own) << ((most // int(own)).bit_length() - 1) if own and own <= most else most
+        own = count_own(measure.argument, half) * count_own(factor.argument, _halve(factor.row_range))
+        steps = own << ((most // own).bit_length() - 1) if own and own <= most else most
     bounds = ContributionRange(-most_rows * steps, most_rows * steps, size / steps)
     weight = replace(measure.weight, centre=sum(measure.row_range, Fraction(0)) / 2, rows=most_rows)
     return replace(measure, bounds=bounds, weight=weight)
@@ -167,11 +176,3 @@ def find_size(measure: Measure) -> Fraction:
 
 def _halve(ends: _Range) -> Fraction:
     return (ends[1] - ends[0]) / 2
-
-
-def _count_own(argument: Expression | None, half: Fraction) -> Fraction:
-    """Return how many halves of the last digit of its type are in half of a range; 0 where these are no whole steps."""
-    if argument is None or argument.type.family is Family.DOUBLE:
-        return Fraction(0)
-    own = 2 * half * 10 ** argument.type.precision[1]
-    return own if own.denominator == 1 else Fraction(0)

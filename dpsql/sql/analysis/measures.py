@@ -8,7 +8,7 @@ SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the tex
 a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
 nothing.
 
-This file has two parts: (1) `read_measure` reads one aggregate, and `split_stated_bounds` its bounds; (2) from
+This file has two parts: (1) `read_measure` reads one aggregate, and `_split_stated_bounds` its bounds; (2) from
 `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
 a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
 expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.scope import join_conjuncts
@@ -124,12 +125,10 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
     if name in SPREADS:
-        from dpsql.sql.analysis.spread_measures import read_spread
-
-        return read_spread(reader, node, statistic=SPREADS[name], condition=condition)
-    arguments, stated = split_stated_bounds(reader, node.expressions)
-    found = read_summand(reader, node, arguments=arguments, name=name.upper())
-    words = find_words(reader, node)
+        return _read_spread(reader, node, statistic=SPREADS[name], condition=condition)
+    arguments, stated = _split_stated_bounds(reader, node.expressions)
+    found = _read_summand(reader, node, arguments=arguments, name=name.upper())
+    words = _find_words(reader, node)
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
@@ -143,7 +142,21 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
 
 
-def read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
+def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition: Expression | None) -> ReadMeasure:
+    """Return a variance, deviation or covariance with the measures that it is computed from."""
+    name = find_function(node).upper()
+    written, stated = _split_stated_bounds(reader, node.expressions)
+    if statistic.is_of_pairs and len(written) != len(("x", "y")):
+        hint = f"Write {name}(x, y) of two columns of numbers."
+        raise Refusal("aggregate", f"{name} has two arguments.", hint=hint, place=reader.place(node))
+    parts = [[each] for each in written] if statistic.is_of_pairs else [written]
+    arguments = [_read_summand(reader, node, arguments=part, name=name) for part in parts]
+    words = _find_words(reader, node)
+    first, rows, *others = list_spread_measures(arguments, condition=condition, stated=stated, words=words)
+    return ReadMeasure(first, rows, others=tuple(others), statistic=statistic)
+
+
+def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
     """Return the one number that each row gives to a sum or average; refuse anything else."""
     argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
@@ -177,19 +190,19 @@ def read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name:
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
-    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
+    (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
-    rows = replace(_ROWS, stated=stated, words=find_words(reader, node))
+    rows = replace(_ROWS, stated=stated, words=_find_words(reader, node))
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
         allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
-        _, of_units = split_stated_bounds(reader, counted.expressions)
+        _, of_units = _split_stated_bounds(reader, counted.expressions)
         if stated is not None or of_units is not None:
             reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
             raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
@@ -220,7 +233,7 @@ def _is_unit(reader: Reader, expression: Expression) -> bool:
     return any(expression == unit.expression for unit in reader.scope.units)
 
 
-def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
+def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
     """Return the arguments of an aggregate without its bounds, and these, None without any."""
     name = arguments[-1].this if arguments and type(arguments[-1]).__name__ == "Anonymous" else ""
     if name not in {STATED, STATED_OF_ROW}:
@@ -248,7 +261,7 @@ def _refuse_bounds(reader: Reader, node: Node, *, reason: str) -> Refusal:
     return Refusal("option", reason, hint=hint, place=reader.place(node))
 
 
-def find_words(reader: Reader, node: Node) -> Place | None:
+def _find_words(reader: Reader, node: Node) -> Place | None:
     """Return the place of an aggregate as the analyst wrote it, None where it is not found."""
     starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]
     found = find_aggregate_call(list(reader.statement.tokens), min(starts)) if starts else None
