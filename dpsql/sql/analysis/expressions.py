@@ -61,7 +61,7 @@ from dpsql.sql.ir.types import (
 )
 from dpsql.sql.ir.types import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.forms import STATED, STATED_OF_ROW
+from dpsql.sql.syntax.named_bounds import STATED
 from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
@@ -308,7 +308,7 @@ def _function(reader: Reader, node: Node) -> Expression:
     if is_unnest(node):
         reason, hint = "unnest has no place here.", "Write FROM t, unnest([a, b]) AS x(item), and use x.item."
         raise Unsupported("unnest", reason, hint=hint, place=reader.place(node))
-    if node.this in {STATED, STATED_OF_ROW}:
+    if node.this == STATED:
         reason = "Bounds are stated of the measures that a private query releases, and of nothing inside it."
         raise Refusal("option", reason, hint="Leave them out here.", place=reader.place(node))
     if name in REFUSED:

@@ -79,13 +79,12 @@ class Weight:
 class StatedBounds:
     """Bounds of what one unit adds to one group, as a query states them; those of AVG are of the unit's own mean.
 
-    With `of_row` they are of the value of one row.
+    Those of a variance or covariance are of the value of one row.
     """
 
     low: Fraction
     high: Fraction
     of_mean: bool = False
-    of_row: bool = False
 
 
 @dataclass(frozen=True, slots=True)

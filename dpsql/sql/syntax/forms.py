@@ -28,7 +28,6 @@ In the expressions of a private query:
     x = ANY ('{a,b}'), x = ANY ($1)            x = any of(...), as the items are in the value
     x LIKE ANY (ARRAY['a%', 'b%'])             x LIKE any item(...), in PostgreSQL
     SUM(x, contribution_bounds_per_group => (0, 5))    SUM(x, stated bounds (0, 5)), which sqlglot reads as an argument
-    VAR_POP(x, contribution_bounds_per_row => (0, 5))  VAR_POP(x, stated bounds of row (0, 5)), and so on
 
 The names of such calls hold a character that no statement can hold. FETCH, OFFSET and LIMIT are reserved words in
 DuckDB, so no unquoted name can be mistaken for one of them.
@@ -42,9 +41,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.ir.spread import SPREADS
-from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
+from dpsql.errors import Unsupported
+from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -62,6 +60,7 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
+from dpsql.sql.syntax.named_bounds import state_bounds
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
@@ -69,8 +68,6 @@ if TYPE_CHECKING:
 
 ANY_OF, ALL_OF = "any\0", "all\0"  # names that no statement can hold
 ANY_ITEMS, ALL_ITEMS = "any item\0", "all item\0"
-STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"
-STATED_OF_ROW = f"{FUNCTION_PREFIX}contribution_bounds_of_row\0"
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 _INTEGERS = frozenset("smallint int2 integer int int4 bigint int8".split())
 _BEFORE_LIST = frozenset([("GROUP_BY", "L_PAREN"), ("COMMA", "L_PAREN")])
@@ -95,9 +92,6 @@ _TRIMS = {"both": "trim", "leading": "ltrim", "trailing": "rtrim"}
 _COMPARISONS = {("EQ", "any"): ANY_OF, ("EQ", "some"): ANY_OF, ("NEQ", "all"): ALL_OF}
 _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
-_BOUNDS, _OF_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
-_BOUNDED = frozenset(["sum", "avg", "count"])
-_MEASURES = _BOUNDED | SPREADS.keys()
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
@@ -130,7 +124,7 @@ def normalize_expressions(statement: ScannedStatement, tokens: list[Token]) -> l
     if words & _QUANTIFIERS.keys():
         forms.append(_read_comparison)
     tokens = _apply(tokens, forms)
-    return _state_bounds(statement, tokens) if "FARROW" in kinds else tokens
+    return state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 
 
 def normalize_calls(tokens: list[Token]) -> list[Token]:
@@ -416,59 +410,3 @@ def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     quantifier = make_token("VAR", name, beside=first_token(nodes[at + 1 :]))
     return (nodes[at], quantifier, Block(array.opening, inside, array.closing)), 3
-
-
-def _state_bounds(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
-    """Return the tokens with the bounds of each aggregate as a call; refuse any other name => value."""
-    root = nest(tokens)
-    blocks = [("", root)]
-    for beside, at in walk(root.nodes):
-        block = beside[at]
-        blocks += [(name_of(beside, at - 1), block)] if isinstance(block, Block) else []
-    names, arrows = dict[int, str](), set[int]()
-    for called, block in blocks:
-        for at, kind in enumerate(kinds_of(block.nodes)):
-            if kind == "FARROW":
-                _check_bounds(statement, block, at=at, called=called)
-                names[id(block.nodes[at - 1])] = STATED_OF_ROW if called in SPREADS else STATED
-                arrows.add(id(block.nodes[at]))
-    written = (make_token("VAR", names[id(token)], beside=token) if id(token) in names else token for token in tokens)
-    return [token for token in written if id(token) not in arrows]
-
-
-def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called: str) -> None:
-    """Refuse bounds that do not follow the argument of an aggregate, or that are not two of a group."""
-    nodes, name, example = block.nodes, word_of(block.nodes, at - 1), f"Write SUM(x, {_BOUNDS} => (0, 500))."
-    bounds = nodes[at + 1] if at + 1 < len(nodes) else None
-    pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
-    is_of_row = called in SPREADS
-    if is_of_row:
-        example = f"Write {called.upper()}({'x, y' if SPREADS[called].is_of_pairs else 'x'}, {_OF_ROW} => (0, 500))."
-    if is_of_row and name == _BOUNDS:
-        reason, hint = f"Bounds of {called.upper()} are of the value of one row.", example
-    elif name == _OF_ROW and not is_of_row:
-        reason, hint = f"{_OF_ROW} is for quantiles.", f"Bounds of COUNT, SUM and AVG are of a group. {example}"
-    elif name not in {_BOUNDS, _OF_ROW}:
-        reason = "There is no argument of this name."
-        hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
-    elif called not in _MEASURES or kind_of(nodes, at - 2) != "COMMA":
-        reason = f"{_BOUNDS} is for COUNT, SUM and AVG."
-        hint = f"Write them behind the argument of an aggregate. {example}"
-    elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
-        reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
-    else:
-        return
-    place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
-    raise Refusal("option", reason, hint=hint, place=place)
-
-
-def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
-    """Return the first and the last token of the aggregate at or around a position in the text, if there is one."""
-    beyond = next((token.start for token in tokens if token.start >= start), start)
-    call: tuple[Token, Token] | None = None
-    for beside, at in walk(nest(tokens).nodes):
-        called = beside[at + 1] if at + 1 < len(beside) else None
-        if name_of(beside, at) in _MEASURES and isinstance(called, Block) and called.kind == "L_PAREN":
-            first = first_token(beside[at:])
-            call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
-    return call if call is not None and call[1].end > start else None
