@@ -306,7 +306,7 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
             hint, where = "Write VARCHAR, DECIMAL(10, 2) and the like.", statement.place(token)
             raise Unsupported("type", "This type is not read.", hint=hint, place=where)
         return _TYPES[word], token.text
-    if token.text in {STATED, STATED_OF_ROW}:
+    if token.text == STATED:
         return "VAR", token.text
     if word in _GROUPING_SETS and calls:
         raise _no_grouping_sets(statement, token)

@@ -65,8 +65,8 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     nodes, name, wanted = block.nodes, word_of(block.nodes, at - 1), _WITH_BOUNDS.get(called)
     example = f"Write SUM(x, {PER_GROUP} => (0, 500))."
     if wanted == PER_ROW:
-        is_of_pairs = called in SPREADS and SPREADS[called].is_of_pairs
-        example = f"Write {called.upper()}({'x, y' if is_of_pairs else 'x'}, {PER_ROW} => (0, 500))."
+        arguments = "..." if called not in SPREADS else "x, y" if SPREADS[called].is_of_pairs else "x"
+        example = f"Write {called.upper()}({arguments}, {PER_ROW} => (0, 500))."
     bounds = nodes[at + 1] if at + 1 < len(nodes) else None
     pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
     if name not in {PER_GROUP, PER_ROW}:
