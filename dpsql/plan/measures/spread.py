@@ -22,7 +22,7 @@ from math import inf, isfinite
 
 from dpsql.errors import Refusal
 from dpsql.intervals import ValueNoise
-from dpsql.plan.measures.distances import FEWEST_STEPS, count_half, count_own
+from dpsql.plan.measures.distances import FEWEST_STEPS, count_half
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
@@ -32,6 +32,7 @@ from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure
 from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
+from dpsql.sql.rewrite.product_steps import find_grid
 
 _ASSUMED = ColumnTotals(inf, inf, Fraction(0), Fraction(500))  # of a column without a range, in hints
 _SMALLEST = Fraction(1, 10**18)  # width of a range
@@ -151,9 +152,7 @@ def _center(measure: Measure, rows: Measure) -> Measure:
     if factor is None or factor.row_range is None:
         size, steps = half, count_half(measure, half, most=most) or most
     else:
-        size = find_size(measure)
-        own = count_own(measure.argument, half) * count_own(factor.argument, _halve(factor.row_range))
-        steps = own << ((most // own).bit_length() - 1) if own and own <= most else most
+        size, steps = find_size(measure), find_grid(measure, most_rows).most
     bounds = ContributionRange(-most_rows * steps, most_rows * steps, size / steps)
     weight = replace(measure.weight, centre=sum(measure.row_range, Fraction(0)) / 2, rows=most_rows)
     return replace(measure, bounds=bounds, weight=weight)

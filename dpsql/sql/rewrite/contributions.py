@@ -363,10 +363,6 @@ def build_row_steps(measure: Measure) -> Expression | None:
 
     A value is rounded down to whole steps; beyond a bound it counts as the bound, and NULL and NaN as 0.
     """
-    if measure.factor is not None:
-        from dpsql.sql.rewrite.product_steps import build_product_steps
-
-        return build_product_steps(measure)
     argument, bounds = measure.argument, measure.row_bounds
     if argument is None:
         condition = widen_presence(measure.condition)
@@ -438,13 +434,20 @@ def build_contributions(
     """
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
-    steps: Sequence[Expression | None] = stored or [build_row_steps(measure) for measure in query.measures]
+    products = _list_products(query)
+    steps: Sequence[Expression | None] = stored or [
+        build_row_steps(products[at][0] if at in products else measure) for at, measure in enumerate(query.measures)
+    ]
     rows = ["" if each is None else f"dpsql_row_{at}" for at, each in enumerate(steps, start=1)]
     read = [
         f"{writer.expression(make_total(each))} AS {row}"
         for each, row in zip(steps, rows, strict=True)
         if each is not None
     ]
+    factors = {at: f"dpsql_factor_{at + 1}" for at, distances in products.items() if distances[1:]}
+    for at, name in factors.items():
+        factor = build_row_steps(products[at][1])
+        read += [f"{writer.expression(make_total(factor))} AS {name}"] if factor is not None else []
     ranks = [RANK, GROUPS] if form is Form.RANKS else []
     present = f"({unit} IS NOT NULL)"
     base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], query.body, where=present)
@@ -463,7 +466,14 @@ def build_contributions(
         if weight.centre is not None:
             counted.setdefault(divisors[at], f"dpsql_number_{at + 1}")
     numbers = {at: counted[divisors[at]] for at, weight in coupled.items() if weight.centre is not None}
-    for at, name in [*sums.items(), *counted.items()]:
+    for at in products:
+        from dpsql.sql.rewrite.product_steps import write_sum
+
+        number = _sum_rows(rows[divisors[at]], alone=is_alone)
+        multiplied = [rows[at], factors[at]] if at in factors else [rows[at]]
+        added.append(f"CAST({write_sum(query.measures[at], multiplied, number)} AS {writer.wide}) AS {sums[at]}")
+    plain = [(at, name) for at, name in sums.items() if at not in products]
+    for at, name in [*plain, *counted.items()]:
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """
@@ -484,6 +494,16 @@ def build_contributions(
         for at, (measure, name) in enumerate(zip(query.measures, parts, strict=True))
     ]
     return compose("SELECT {columns} FROM ({pairs})", columns=[*names, UNIT, *ranks, *weighed], pairs=pairs)
+
+
+def _list_products(query: PrivateQuery) -> dict[int, list[Measure]]:
+    """Return the distances that are multiplied in sums of products, by the places of these in the query."""
+    places = [at for at, measure in enumerate(query.measures) if measure.factor is not None]
+    if not places:
+        return {}
+    from dpsql.sql.rewrite.product_steps import list_distances
+
+    return {at: list_distances(query.measures[at]) for at in places}
 
 
 def build_stored_sums(

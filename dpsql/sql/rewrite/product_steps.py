@@ -1,87 +1,111 @@
-"""Steps of one row of a sum of products of two distances, each from the middle of the range of its values.
+"""Steps of sums of products of two distances, each from the middle of the range of its values.
 
-The range of a value is public, and a value beyond an end counts as the end. Squares are from 0 to h^2: half of that is
-subtracted, in whole steps. Products are computed in DOUBLE by the engine; what a unit adds is clamped after that, in
-whole numbers (`CoupledParts`), so that no rounding takes it beyond its bound.
+A value beyond an end of its public range counts as the end. Every row becomes whole distances, as in a sum around the
+middle, and all else is computed in whole numbers, which are exact in every engine:
 
-    (x - mid) * (z - mid_z) becomes, with x and z cut to their ranges
+    a, b            distances of one row, at most 2**19 steps; 0 where an argument is NULL or NaN
+    a * a // 2**j   squares, in the steps of the measure; half of the largest is subtracted for each row that counts
+    (a * b + K * 2**j) // 2**j - K      products, where K is the largest in these steps: nothing below 0 is divided
 
-    CASE WHEN x IS NOT NULL AND z IS NOT NULL THEN CAST(floor(y * v / step + 0.5) AS BIGINT) ELSE 0 END
-    y is CASE WHEN x > 0 AND x < 10 THEN x - 5 WHEN x >= 10 THEN 5 ELSE -5 END, and v likewise
-
-    (x - mid) * (x - mid) less the half of the greatest, in 1,000 steps each, becomes
-
-    CASE WHEN x IS NOT NULL THEN CASE WHEN x > 0 AND x < 10
-        THEN CAST(floor((x - 5) * (x - 5) / step - 999.5) AS BIGINT) ELSE 1000 END ELSE 0 END
+What a unit adds is clamped after that (`CoupledParts`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.sql.ir.measures import Measure, is_present
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE
-from dpsql.sql.rewrite.passes import widen
+from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, is_present
+from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.types import Family
 
-
-def build_product_steps(measure: Measure) -> Expression:
-    """Return the steps of one row, a whole number that never fails; 0 where an argument is NULL or NaN."""
-    factor, weight, argument = measure.factor, measure.weight, measure.argument
-    assert factor is not None and weight is not None and argument is not None  # noqa: S101, PT018 - of the caller
-    assert measure.row_range is not None and factor.row_range is not None  # noqa: S101, PT018 - of the plan
-    step, most = measure.row_bounds.step, measure.row_bounds.high // weight.rows
-    if measure.is_of_squares:
-        distance = _Distance(argument, measure.row_range)
-        steps = _count_steps(distance.inside, distance.inside, step=step, less=most)
-        steps = Case(((distance.is_inside, steps),), Literal(most, BIGINT), BIGINT)
-    else:
-        one, other = _Distance(argument, measure.row_range), _Distance(factor.argument, factor.row_range)
-        steps = _count_steps(one.cut, other.cut, step=step)
-    every = dict.fromkeys([argument, factor.argument])
-    conditions = [] if measure.condition is None else [measure.condition]
-    present = join_conjuncts([*conditions, *(each for value in every for each in is_present(value))])
-    assert present is not None  # noqa: S101 - of one argument at least
-    return Case(((present, steps),), Literal(0, BIGINT), BIGINT)
-
-
-def _count_steps(one: Expression, other: Expression, *, step: Fraction, less: int = 0) -> Expression:
-    """Return the steps of a product of two distances, rounded to the nearest, `less` a whole number of them."""
-    scaled = Call("*", (Call("*", (one, other), DOUBLE), _write(1 / step)), DOUBLE)
-    rounded = Call("floor", (Call("+", (scaled, _write(Fraction(1, 2) - less)), DOUBLE),), DOUBLE)
-    return Cast(rounded, BIGINT)
+_MOST_DISTANCE = MOST_STEPS // 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Distance:
-    """Distance of a value that is neither NULL nor NaN from the middle of its range."""
+class ProductGrid:
+    """Whole steps of products: those of each distance from the middle to an end, and of the largest product.
 
-    argument: Expression
-    ends: tuple[Fraction, Fraction]
+    2**shift products of steps of distances are one step of a product; of squares the `most` is that of the half.
+    """
 
-    @property
-    def is_inside(self) -> Expression:
-        """Whether the value is between the ends."""
-        return Call("and", (self._compare(">", self.ends[0]), self._compare("<", self.ends[1])), BOOLEAN)
-
-    @property
-    def inside(self) -> Expression:
-        """The distance of a value between the ends."""
-        return Call("-", (widen(self.argument), _write(sum(self.ends, Fraction(0)) / 2)), DOUBLE)
-
-    @property
-    def cut(self) -> Expression:
-        """The distance of any value, that of an end where it is beyond."""
-        low, high = self.ends
-        half = (high - low) / 2
-        branches = ((self.is_inside, self.inside), (self._compare(">=", high), _write(half)))
-        return Case(branches, _write(-half), DOUBLE)
-
-    def _compare(self, operator: str, bound: Fraction) -> Expression:
-        return Call(operator, (widen(self.argument), _write(bound)), BOOLEAN)
+    distances: tuple[int, int]
+    shift: int
+    most: int
 
 
-def _write(number: Fraction) -> Expression:
-    return Literal(float(number), DOUBLE)
+def find_grid(measure: Measure, most_rows: int) -> ProductGrid:
+    """Return the grid of a sum of products of which so many rows of one unit count.
+
+    Steps of exact types are whole parts of their last digit where these are few enough: nothing is then rounded.
+    """
+    (first, half), (second, other) = _list_arguments(measure)
+    own, most = (count_own(first, half), count_own(second, other)), _MOST_DISTANCE // most_rows
+    is_exact = 0 < own[0] * own[1] <= most
+    distances = tuple(_refine(each if is_exact else 1) for each in own)
+    total = distances[0] * distances[1] >> measure.is_of_squares
+    shift = 0
+    while total >> shift > most:
+        shift += 1
+    return ProductGrid((distances[0], distances[1]), shift, total >> shift)
+
+
+def _refine(steps: int) -> int:
+    """Return the largest multiple of some steps by a power of two that is a distance."""
+    return steps << ((_MOST_DISTANCE // steps).bit_length() - 1)
+
+
+def _list_arguments(measure: Measure) -> list[tuple[Expression, Fraction]]:
+    """Return both arguments of a product, each with half of its range."""
+    factor = measure.factor
+    assert factor is not None and measure.argument is not None  # noqa: S101, PT018 - of the caller
+    assert measure.row_range is not None and factor.row_range is not None  # noqa: S101, PT018 - of the plan
+    pairs = (measure.argument, measure.row_range), (factor.argument, factor.row_range)
+    return [(argument, (high - low) / 2) for argument, (low, high) in pairs]
+
+
+def count_own(argument: Expression | None, half: Fraction) -> int:
+    """Return how many halves of the last digit of its type are in half of a range; 0 where that is no whole number."""
+    if argument is None or argument.type.family is Family.DOUBLE:
+        return 0
+    own = 2 * half * 10 ** argument.type.precision[1]
+    return int(own) if own.denominator == 1 else 0
+
+
+def list_distances(measure: Measure) -> list[Measure]:
+    """Return the sums of distances whose rows are multiplied: one for squares, and two for other products."""
+    factor, weight = measure.factor, measure.weight
+    assert factor is not None and weight is not None  # noqa: S101, PT018 - of the caller
+    grid, arguments = find_grid(measure, weight.rows), _list_arguments(measure)
+    found, ranges = list[Measure](), (measure.row_range, factor.row_range)
+    for (argument, half), steps, ends in zip(arguments, grid.distances, ranges, strict=True):
+        others = [each for each, _ in arguments if each != argument]
+        present = [part for each in others for part in is_present(each)]
+        found.append(
+            replace(
+                measure,
+                argument=argument,
+                condition=join_conjuncts([*split_conjuncts(measure.condition), *present]),
+                bounds=ContributionRange(-steps, steps, half / steps),
+                row_range=ends,
+                weight=replace(weight, centre=sum(ends or (), Fraction(0)) / 2, rows=1),
+                factor=None,
+            )
+        )
+    return found[: 1 if measure.is_of_squares else 2]
+
+
+def write_sum(measure: Measure, rows: list[str], number: str) -> str:
+    """Return the SQL for the products of a unit's rows, added up; `rows` are its distances, and `number` their number.
+
+    SUM of x * x, for x between 0 and 10, becomes   sum((dpsql_row_2 * dpsql_row_2) // 262144) - 524288 * count()
+    """
+    assert measure.weight is not None  # noqa: S101 - of the caller
+    grid = find_grid(measure, measure.weight.rows)
+    product, size = f"({rows[0]} * {rows[-1]})", 1 << grid.shift
+    if measure.is_of_squares:
+        divided = f"({product} // {size:d})" if grid.shift else product
+        return f"(system.main.sum({divided}) - ({grid.most:d} * {number}))"
+    divided = f"(({product} + {grid.most * size:d}) // {size:d} - {grid.most:d})" if grid.shift else product
+    return f"system.main.sum({divided})"
