@@ -32,7 +32,6 @@ from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
 from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, check_level, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
-from dpsql.spread_intervals import SpreadLaw, Steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from rich.console import Group
+
+    from dpsql.spread_intervals import SpreadLaw, Steps
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20

@@ -165,9 +165,11 @@ def _describe_measures(
         shown = view.find_averages(at, plan.query)
         around = table if view.has_outer_select else None
         averages += _describe_averages(plan, shown, released=released, table=around)
-        spreads = view.find_spreads(at, plan.query)
-        averages += _describe_spreads(plan, spreads, released=released, table=around) if spreads else ()
-        computed += view.find_computed(at)
+        others = view.find_computed(at)
+        if others:
+            spreads = view.find_spreads(at, plan.query)
+            averages += _describe_spreads(plan, spreads, released=released, table=around)
+        computed += others
     taken = {position for each in averages for position in each.columns}
     rest = tuple(position for position in computed if position not in taken)
     if counts:
