@@ -378,7 +378,7 @@ def read_spread(
     noises = [describe_noise(terms.noises[at], measure) for at, measure in zip(places, measures, strict=True)]
     steps = [terms.noises[at].read(canonical.column(name_measure(at)).to_pylist()) for at in places]
     assert output.statistic is not None  # noqa: S101 - of the caller
-    return describe_law(output.statistic, measures, noises), list(zip(*steps, strict=True))
+    return describe_law(output.statistic, measures, noises=noises), list(zip(*steps, strict=True))
 
 
 def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:

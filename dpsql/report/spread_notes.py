@@ -27,10 +27,10 @@ def describe_spreads(query: PrivateQuery, unit: str) -> list[tuple[str, str]]:
     for output in query.outputs:
         if output.statistic is not None:
             found.setdefault((output.statistic, output.places), []).append(output)
-    return [_describe(query, same, unit) for same in found.values()]
+    return [_describe(query, same, unit=unit) for same in found.values()]
 
 
-def _describe(query: PrivateQuery, outputs: Sequence[Output], unit: str) -> tuple[str, str]:
+def _describe(query: PrivateQuery, outputs: Sequence[Output], *, unit: str) -> tuple[str, str]:
     """Return the name of a statistic and the words about it, of the outputs that it and its ends are."""
     statistic, (first, _, *others) = outputs[0].statistic, outputs[0].places
     assert statistic is not None  # noqa: S101 - of the caller

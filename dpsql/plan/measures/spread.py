@@ -158,7 +158,7 @@ def _center(measure: Measure, rows: Measure) -> Measure:
     return replace(measure, bounds=bounds, weight=weight)
 
 
-def describe_law(statistic: Statistic, measures: Sequence[Measure], noises: Sequence[ValueNoise]) -> SpreadLaw:
+def describe_law(statistic: Statistic, measures: Sequence[Measure], *, noises: Sequence[ValueNoise]) -> SpreadLaw:
     """Return the law of a statistic: of its number of rows, sums of distances, and products, in this order."""
     *_, products = measures
     halves = tuple(_halve(each.row_range) for each in measures[1:-1] if each.row_range is not None)

@@ -471,7 +471,7 @@ def build_contributions(
 
         number = _sum_rows(rows[divisors[at]], alone=is_alone)
         multiplied = [rows[at], factors[at]] if at in factors else [rows[at]]
-        added.append(f"CAST({write_sum(query.measures[at], multiplied, number)} AS {writer.wide}) AS {sums[at]}")
+        added.append(f"CAST({write_sum(query.measures[at], multiplied, number=number)} AS {writer.wide}) AS {sums[at]}")
     plain = [(at, name) for at, name in sums.items() if at not in products]
     for at, name in [*plain, *counted.items()]:
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")

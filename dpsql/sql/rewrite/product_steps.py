@@ -96,7 +96,7 @@ def list_distances(measure: Measure) -> list[Measure]:
     return found[: 1 if measure.is_of_squares else 2]
 
 
-def write_sum(measure: Measure, rows: list[str], number: str) -> str:
+def write_sum(measure: Measure, rows: list[str], *, number: str) -> str:
     """Return the SQL for the products of a unit's rows, added up; `rows` are its distances, and `number` their number.
 
     SUM of x * x, for x between 0 and 10, becomes   sum((dpsql_row_2 * dpsql_row_2) // 262144) - 524288 * count()
