@@ -27,6 +27,7 @@ from dpsql.sql.functions.coercion import (
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
 from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -611,7 +612,8 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
     "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
     "weighted_avg".split()
-) | {"var"}  # as SQL Server has it
+)
+WRITTEN_AGGREGATES = EVERY_AGGREGATE | SPREADS.keys()  # and VAR, as SQL Server has it
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 

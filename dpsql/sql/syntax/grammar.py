@@ -145,7 +145,7 @@ _ANY_VALUE = frozenset(["any_value", "arbitrary"])
 _LONGEST_GROUPINGS = 40  # tokens
 _MANY_GROUPINGS = 8  # of CUBE with three keys
 UNIT_COUNT = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,"
-_MEANING = f"Write {UNIT_COUNT} or COUNT(*), SUM, AVG or STDDEV."
+_MEANING = f"Write {UNIT_COUNT} or COUNT(*), SUM or AVG."
 _CORR = (
     "corr is not released: it divides by two noisy deviations, and beside small ones it could be any number.",
     "Write COVAR_POP(x, y) AS c, STDDEV_POP(x) AS a, STDDEV_POP(y) AS b: columns of their own, each with an interval.",
