@@ -111,7 +111,10 @@ def functions() -> str:
 
 def _aggregates() -> str:
     rows = [
-        ["`COUNT(DISTINCT <privacy unit>)`", "in the select list of a private query"],
+        [
+            "`COUNT(DISTINCT <privacy unit>)` `COUNT(DISTINCT x)` `approx_count_distinct`",
+            "in the select list of a private query ([measures](measures.md))",
+        ],
         [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
         [
             code(["count", *sorted(AGGREGATES)]),
@@ -119,7 +122,7 @@ def _aggregates() -> str:
         ],
         [code(sorted(SPREADS)), "as [measures](measures.md#variances-deviations-and-covariances) of a private query"],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE - SPREADS.keys())), "refused"],
+        [code(sorted(REFUSED - INSIDE - SPREADS.keys() - {"approx_count_distinct"})), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from dpsql.sql.ir.measures import MOST_STEPS, Measure
 
 _CALL = re.compile(
-    r"(?:count|sum|avg|var|variance|stddev|(?:var|stddev|covar)_(?:pop|samp)) ?\( ?(.*?) ?\)", re.IGNORECASE
+    r"(?:approx_count_distinct|count|sum|avg|var|variance|stddev|(?:var|stddev|covar)_(?:pop|samp)) ?\( ?(.*?) ?\)",
+    re.IGNORECASE,
 )
 _STATED = re.compile(r" ?, ?contribution_bounds_per_(?:group|row) ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point

@@ -9,7 +9,7 @@ mid = (a + b) / 2, h = (b - a) / 2 and y = x - mid, and with at most C rows of o
     products    w sum of y z                   C h_x h_z on either side
 
 with the one weight w = min(1, C / n) for its n rows: no bound cuts further. The middle of the squares is public, and is
-added again when the variance is computed (`maths.md` 10.5). COUNT(x), and AVG(x) where it is around the middle, are
+added again when the variance is computed (`maths.md` 10.6). COUNT(x), and AVG(x) where it is around the middle, are
 computed from the same rows and distances, which are released once.
 """
 

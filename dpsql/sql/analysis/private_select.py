@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
+from dpsql.sql.analysis.charged_values import (
+    find_charged_values,
+    find_item_columns,
+    find_private_columns,
+    find_sole_column,
+)
 from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
@@ -45,7 +50,7 @@ from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
@@ -152,8 +157,8 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             outputs.append(output.place([measures.index(each) for each in item.measure.every]))
     for at, each in enumerate(measures):
         if each.argument is not None:
-            columns = find_private_columns(each.argument, body.source, catalog=catalog)
-            found = replace(each, columns=columns)
+            find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
+            found = replace(each, columns=find(each.argument, body.source, catalog=catalog))
             if each.factor is not None:
                 of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
                 found = replace(found, factor=replace(each.factor, columns=of_factor))

@@ -434,7 +434,7 @@ def build_contributions(
     """
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
-    products = _list_products(query)
+    products = list_products(query)
     steps: Sequence[Expression | None] = stored or [
         build_row_steps(products[at][0] if at in products else measure) for at, measure in enumerate(query.measures)
     ]
@@ -453,27 +453,20 @@ def build_contributions(
     base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], query.body, where=present)
     is_alone, parts = form is not Form.ROWS, name_parts(query)
     added = [
-        f"{_add_rows(measure, row, alone=is_alone)} AS {part}"
+        f"{add_rows(measure, row, alone=is_alone)} AS {part}"
         for measure, row, part in zip(query.measures, rows, parts, strict=True)
         if measure.weight is None
     ]
-    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
-    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    # what is around the middle of a range is divided by the measure that counts its rows
-    divisors = {at: each.divisor for each in query.outputs if each.divisor is not None for at in each.places}
-    counted = dict[int, str]()
-    for at, weight in coupled.items():
-        if weight.centre is not None:
-            counted.setdefault(divisors[at], f"dpsql_number_{at + 1}")
-    numbers = {at: counted[divisors[at]] for at, weight in coupled.items() if weight.centre is not None}
-    for at in products:
-        from dpsql.sql.rewrite.product_steps import write_sum
+    sums, numbers, coupled = find_coupled(query)
+    for at, name in coupled:
+        if at in products:
+            from dpsql.sql.rewrite.product_steps import write_sum
 
-        number = _sum_rows(rows[divisors[at]], alone=is_alone)
-        multiplied = [rows[at], factors[at]] if at in factors else [rows[at]]
-        added.append(f"CAST({write_sum(query.measures[at], multiplied, number=number)} AS {writer.wide}) AS {sums[at]}")
-    plain = [(at, name) for at, name in sums.items() if at not in products]
-    for at, name in [*plain, *counted.items()]:
+            number = _sum_rows(rows[find_divisors(query)[at]], alone=is_alone)
+            multiplied = [rows[at], factors[at]] if at in factors else [rows[at]]
+            product = write_sum(query.measures[at], multiplied, number=number)
+            added.append(f"CAST({product} AS {writer.wide}) AS {name}")
+            continue
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """
@@ -496,7 +489,7 @@ def build_contributions(
     return compose("SELECT {columns} FROM ({pairs})", columns=[*names, UNIT, *ranks, *weighed], pairs=pairs)
 
 
-def _list_products(query: PrivateQuery) -> dict[int, list[Measure]]:
+def list_products(query: PrivateQuery) -> dict[int, list[Measure]]:
     """Return the distances that are multiplied in sums of products, by the places of these in the query."""
     places = [at for at, measure in enumerate(query.measures) if measure.factor is not None]
     if not places:
@@ -504,6 +497,26 @@ def _list_products(query: PrivateQuery) -> dict[int, list[Measure]]:
     from dpsql.sql.rewrite.product_steps import list_distances
 
     return {at: list_distances(query.measures[at]) for at in places}
+
+
+def find_coupled(query: PrivateQuery) -> tuple[dict[int, str], dict[int, str], list[tuple[int, str]]]:
+    """Return the columns of coupled measures by their places: of sums, and of numbers of rows around a middle.
+
+    Then come all of these columns, each with the place of the measure whose rows it adds up.
+    """
+    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
+    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
+    # what is around the middle of a range is divided by the measure that counts its rows
+    divisors, counted = find_divisors(query), dict[int, str]()
+    centred = [at for at, weight in coupled.items() if weight.centre is not None]
+    for at in centred:
+        counted.setdefault(divisors[at], f"dpsql_number_{at + 1}")
+    return sums, {at: counted[divisors[at]] for at in centred}, [*sums.items(), *counted.items()]
+
+
+def find_divisors(query: PrivateQuery) -> dict[int, int]:
+    """Return the place of the measure that divides each measure of an average or spread."""
+    return {at: each.divisor for each in query.outputs if each.divisor is not None for at in each.places}
 
 
 def build_stored_sums(
@@ -525,12 +538,16 @@ def name_parts(query: PrivateQuery) -> list[str]:
 
 
 def sum_contributions(query: PrivateQuery) -> list[str]:
-    """Return the sums of the contributions of units to each measure, 0 without any."""
-    pairs = zip(name_parts(query), name_sums(query), strict=True)
-    return [f"COALESCE(CAST(system.main.sum({part}) AS BIGINT), 0) AS {name}" for part, name in pairs]
+    """Return the sums of the contributions of units to each measure, 0 without any; of values how many there are."""
+    return [
+        f"system.main.count(DISTINCT {part}) AS {name}"
+        if measure.aggregate is Aggregate.ITEMS
+        else f"COALESCE(CAST(system.main.sum({part}) AS BIGINT), 0) AS {name}"
+        for measure, part, name in zip(query.measures, name_parts(query), name_sums(query), strict=True)
+    ]
 
 
-def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
+def add_rows(measure: Measure, row: str, *, alone: bool) -> str:
     """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts.
 
     With `alone` there is one row, which needs no aggregate.

@@ -16,6 +16,7 @@ from dpsql.answer_json import encode_answer
 from dpsql.engines import Statement, open_exact
 from dpsql.plan.measures.spread import MOST_ROWS
 from dpsql.session import Session
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.spread import SPREADS
 
 CREATE = (
@@ -362,3 +363,16 @@ def test_released_spreads_have_the_noise_of_their_sums() -> None:
     sds = [2 / epsilon, 2 * half / epsilon, half**2 / epsilon]
     expected = math.hypot(*(a * b for a, b in zip(form, sds, strict=True))) / users
     assert 0.34 < float(np.mean([((each - variance) / expected) ** 2 for each in found])) < 2.2
+
+
+@pytest.mark.parametrize(
+    "spread", ["VAR_POP(speed)", "COVAR_POP(speed, stars)", "STDDEV(stars) FILTER (WHERE page = 'a')"]
+)
+def test_different_values_beside_a_spread_change_no_sum_of_it(spread: str) -> None:
+    session, found = session_over(), list[list[int]]()
+    for others in ("", ", COUNT(DISTINCT other) AS d", ", COUNT(DISTINCT other) AS d, COUNT(DISTINCT page) AS e"):
+        plan = session.explain(f"SELECT {spread} AS v{others} FROM visits PRIVATE")
+        table = open_exact(session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters)))
+        sums = zip(table.columns, plan.query.measures, strict=True)
+        found.append([column[0].as_py() for column, measure in sums if measure.aggregate is not Aggregate.ITEMS])
+    assert found[0] == found[1] == found[2]
