@@ -257,7 +257,8 @@ class Plan(NotebookRepr):
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
         lines += [("engine SQL", self.engine_sql)]
-        return lines if second is None else [*lines, ("engine SQL, second look", second.counting.sql)]
+        lines += [] if second is None else [("engine SQL, second look", second.counting.sql)]
+        return [*lines, *(("engine SQL, quantiles", each.sql) for each in self.spec.further)]
 
     @property
     def max_rows_fetched(self) -> int | None:

@@ -41,6 +41,7 @@ from dpsql.plan.mechanisms.choice import (
     predict_candidates,
 )
 from dpsql.plan.mechanisms.counts_by_item import pays_total
+from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
 from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
 from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
 from dpsql.plan.plan import Plan
@@ -132,6 +133,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     while True:  # twice at most: where the engine cannot look up weights, the first one answers
         adapted = adapt(mechanism)
         planned = plan_request(mechanism, adapted)
+        planned = plan_quantiles(planned, adapted, salts=salts) if query.quantiles else planned
         # where counts of some rows have less noise with it, the number of units is read, too
         query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k))
         try:
@@ -318,7 +320,7 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
         if option is not None and option.value != "auto":
             reason = "All known groups, and totals, are released without selection."
             raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
-        return list_records(QueryKind.ALL), None
+        return [KNOWN_KEYS] if query.quantiles and not query.releases_counts else list_records(QueryKind.ALL), None
     if clause.is_adaptive and is_known:
         hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", clause.options["domain"].place
         raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)

@@ -8,7 +8,7 @@ SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the tex
 a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
 nothing.
 
-This file has two parts: (1) `read_measure` reads one aggregate, and `_split_stated_bounds` its bounds; (2) from
+This file has two parts: (1) `read_measure` reads one aggregate, and `split_stated_bounds` its bounds; (2) from
 `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
 a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
 expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
@@ -112,7 +112,7 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if not name:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
-    arguments, stated = _split_stated_bounds(reader, node.expressions)
+    arguments, stated = split_stated_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = _find_words(reader, node)
     if name == "sum":
@@ -162,7 +162,7 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
-    (counted, *more), stated = _split_stated_bounds(reader, [node.this, *node.expressions])
+    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
@@ -174,7 +174,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
-        _, of_units = _split_stated_bounds(reader, counted.expressions)
+        _, of_units = split_stated_bounds(reader, counted.expressions)
         if stated is not None or of_units is not None:
             reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
             raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
@@ -205,7 +205,7 @@ def _is_unit(reader: Reader, expression: Expression) -> bool:
     return any(expression == unit.expression for unit in reader.scope.units)
 
 
-def _split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
+def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
     """Return the arguments of an aggregate without its bounds, and these, None without any."""
     if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
         return list(arguments), None
@@ -252,9 +252,7 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        []
-        if output.key is not None
-        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        [] if not output.is_measure else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
@@ -295,7 +293,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)
-        elif output.key is None:
+        elif output.is_measure:
             within = last[places] = together.get(at, within)
         found.append(within)
     return found
@@ -311,4 +309,4 @@ def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequ
 def is_released_number(inner: PrivateQuery, at: int) -> bool:
     """Say whether an output is a measure as it is released."""
     output = inner.outputs[at]
-    return output.key is None and output.divisor is None and output.end is None
+    return output.is_measure and output.divisor is None and output.end is None

@@ -611,6 +611,10 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
     "weighted_avg".split()
 )
+QUANTILES = frozenset(  # that a private query releases; the last is GoogleSQL's
+    "median percentile_cont percentile_disc quantile quantile_cont quantile_disc approx_quantile "
+    "approx_quantiles".split()
+)
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 

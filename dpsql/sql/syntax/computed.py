@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS, QUANTILES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,
@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
-_HOISTED = frozenset(["count", "sum", "avg"])
+_HOISTED = frozenset(["count", "sum", "avg"]) | QUANTILES
+_RANKS_NOTHING = QUANTILES | {"avg"}
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
 _NOT_A_COLUMN_AFTER = frozenset(
@@ -449,8 +450,8 @@ class _Reader:
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
-        """Return the measure that ranks: the first that is no average."""
-        return next((each.words for each in self.measures if each.words[0].text != "avg"), None)
+        """Return the measure that ranks: the first that is no average, and no quantile."""
+        return next((each.words for each in self.measures if each.words[0].text not in _RANKS_NOTHING), None)
 
     def _follow(self, nodes: Nodes) -> Direction | None:
         """Return how an expression, or what an alias stands for, follows the measure that ranks."""
