@@ -113,7 +113,8 @@ class ExponentialQuantile:
         total, below = int(up_to[-1]), up_to - weights
         too_high = (d - p) * below - p * (total - below)
         too_low = p * (total - up_to) - (d - p) * up_to
-        return -np.maximum(0, np.maximum(too_high, too_low))
+        scores: npt.NDArray[np.int64] = -np.maximum(0, np.maximum(too_high, too_low))
+        return scores
 
     def score_of_none(self, total: int) -> Fraction:
         """Return the score of no bin, given the weight of all rows."""

@@ -29,6 +29,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
 from dpsql.plan.mechanisms.choice import (
     Adapt,
@@ -105,6 +106,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
 def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
+    query = bound_quantiles(query, terms) if query.quantiles else query
     clause, k = query.clause, query.clause.k
     if k is not None and k > terms.limits.max_k:
         hint = f"Ask for at most {terms.limits.max_k}."

@@ -1,6 +1,6 @@
 """Release of quantiles: how much rows weigh in each bin is read for the released groups, and each is drawn.
 
-Exact weights are read and used here alone. What leaves are the values of the bins that were drawn.
+`plan/release.py` opens what the engine returned. What leaves are the values of the bins that were drawn.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.accounting import Loss
-from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import Noise
 from dpsql.plan.mechanisms.names import number_rows
 from dpsql.plan.mechanisms.quantiles import DrawnQuantiles, QuantilesPlan
-from dpsql.plan.plan import Plan, build_statement
+from dpsql.plan.plan import Plan
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.rewrite.engine_query import EngineQuery
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,9 +33,12 @@ def name_quantile(at: int) -> str:
 
 
 def add_quantiles(
-    plan: Plan, canonical: pa.Table, *, noise: Noise, execute: Callable[[Statement], Exact]
+    plan: Plan, canonical: pa.Table, *, noise: Noise, read: Callable[[EngineQuery], pa.Table]
 ) -> tuple[pa.Table, Loss, int]:
-    """Return the released groups with their quantiles, and what these cost: their loss and their items."""
+    """Return the released groups with their quantiles, and what these cost: their loss and their items.
+
+    `read` runs a statement and opens what it returns: how much rows weigh in each bin, by group.
+    """
     import pyarrow as pa
 
     own, query, groups = plan.mechanism_plan, plan.query, canonical.num_rows
@@ -46,10 +49,9 @@ def add_quantiles(
     if groups:
         statements = own.count_bins(query, list_literals(known, [key.type for key in query.keys]))
         for drawn, counting in zip(own.drawn, statements, strict=True):
-            table = open_exact(execute(build_statement(counting)))
-            weights = _read_weights(table, known, bins=drawn.bins.count)
+            weights = _read_weights(read(counting), known, bins=drawn.bins.count)
             for row in range(groups):
-                found = _draw(drawn, weights[row], noise)
+                found = _draw(drawn, weights[row], noise=noise)
                 for at, number in zip(drawn.numbers, found, strict=True):
                     type_ = query.quantiles[at].type
                     values[at][row] = None if number is None else drawn.bins.read_value(number, type_)
@@ -59,7 +61,7 @@ def add_quantiles(
     return canonical, own.loss_after(groups), own.price.items_after(groups)
 
 
-def _draw(drawn: DrawnQuantiles, weights: npt.NDArray[np.int64], noise: Noise) -> list[int | None]:
+def _draw(drawn: DrawnQuantiles, weights: npt.NDArray[np.int64], *, noise: Noise) -> list[int | None]:
     """Return the bins of the quantiles of one group, in ascending order where they are not None: post-processing."""
     found = [mechanism.select(weights, noise) for mechanism in drawn.mechanisms]
     ordered = iter(sorted(each for each in found if each is not None))

@@ -176,7 +176,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
     }
     canonical = pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
     if plan.query.quantiles:
-        drawn, canonical = _draw_quantiles(plan, drawn, canonical, noise=noise, execute=execute)
+        drawn, canonical = _draw_quantiles(plan, drawn, canonical=canonical, noise=noise, execute=execute)
     terms = ReleaseTerms.of(plan).choose(drawn.chosen)
     if drawn.noises:  # they depend on how many rows there are
         terms = replace(terms, counts=drawn.noises[0], others=drawn.noises[1:], total=drawn.total)
@@ -198,8 +198,8 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
 def _draw_quantiles(
     plan: Plan,
     drawn: MechanismOutput,
-    canonical: pa.Table,
     *,
+    canonical: pa.Table,
     noise: Noise,
     execute: Callable[[Statement], Exact] | None,
 ) -> tuple[MechanismOutput, pa.Table]:
@@ -213,7 +213,9 @@ def _draw_quantiles(
         import pyarrow as pa
 
         canonical = pa.table({_ROW: int64_array(range(len(drawn.rows)))})
-    canonical, loss, items = add_quantiles(plan, canonical, noise=noise, execute=execute)
+    canonical, loss, items = add_quantiles(
+        plan, canonical, noise=noise, read=lambda counting: open_exact(execute(build_statement(counting)))
+    )
     canonical = canonical.select([name for name in canonical.column_names if name != _ROW])
     return replace(drawn, loss=add_losses([drawn.loss, loss]), items=drawn.items + items), canonical
 

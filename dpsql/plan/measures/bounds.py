@@ -38,10 +38,6 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if option is not None and not counts_rows:
         reason = f"{_OPTION} is for COUNT(*), COUNT(x), AVG and quantiles, and the query has none of them."
         raise Refusal("option", reason, hint="Leave it out.", place=option.place)
-    if query.quantiles:
-        from dpsql.plan.measures.quantile_bounds import bound_quantiles
-
-        query = bound_quantiles(query, terms)
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS

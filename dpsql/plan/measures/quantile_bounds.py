@@ -26,6 +26,8 @@ _SMALLEST = Fraction(1, 10**18)
 
 def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     """Return the query with the row ranges of its quantiles, and their rows; refuse a quantile without them."""
+    if not query.quantiles:
+        return query
     if query.partitions is not None:
         hint = f"Leave PER out, or ask for one value at a time: WHERE {_name_partition(query)} = ... TOP 5 PRIVATE."
         reason = "Quantiles are not released of partitions."

@@ -45,9 +45,10 @@ from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins, rewrite_candidat
 
 MOST_BINS, MOST_BINS_IN_ALL = 1_024, 10**6
 _FEWEST_BINS = 16
+_EXAMPLE = 100  # rows of an example, or more
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])  # keys that a statement names on every engine
 _STATED = re.compile(r" ?, ?contribution_bounds_per_row ?=> ?\([^)]*\)", re.IGNORECASE)
-_SAMPLES: dict[Family, object] = {Family.TEXT: "a", Family.INTEGER: 1, Family.BOOLEAN: True}
+_SAMPLES: dict[Family, str | int] = {Family.TEXT: "a", Family.INTEGER: 1, Family.BOOLEAN: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class QuantilesPlan(MechanismPlan):
         lines = list(self.base.describe(query))
         for each in self.drawn:
             for at, mechanism in zip(each.numbers, each.mechanisms, strict=True):
-                words = describe_quantile(query.quantiles[at], mechanism, each.bins)
+                words = describe_quantile(query.quantiles[at], mechanism, bins=each.bins)
                 lines.append((f"quantile {name_quantile(query.quantiles[at])}", words))
         return tuple(lines)
 
@@ -128,23 +129,34 @@ def name_quantile(quantile: Quantile) -> str:
     return _STATED.sub("", words) or f"the quantile {float(quantile.wanted):g}"
 
 
-def describe_quantile(quantile: Quantile, mechanism: ExponentialQuantile, bins: Bins) -> str:
+def describe_quantile(quantile: Quantile, mechanism: ExponentialQuantile, *, bins: Bins) -> str:
     """Return in words what bins a quantile has, between which quantiles its answer lies, and what NULL means."""
     (first, _), (_, last) = bins.find_ends(0), bins.find_ends(bins.count - 1)
-    rows, reach, wanted = "rows" if quantile.rows > 1 else "users", mechanism.rank_error(), float(quantile.wanted)
-    counted = f"at most {quantile.rows:,} rows of one user" if quantile.rows > 1 else "one row of each user"
-    example = max(10 ** ceil(log10(10 * reach)), 100)
+    counted = "1 row" if quantile.rows == 1 else f"{quantile.rows:,} rows"
+    return (
+        f"one of {bins.count:,} bins from {format_value(first)} to {format_value(last)}; a unit weighs as at most "
+        f"{counted}; {describe_rank(quantile, mechanism)}; NULL: too few users to tell, likely below about "
+        f"{mechanism.fewest_rows:,.0f} rows"
+    )
+
+
+def describe_rank(quantile: Quantile, mechanism: ExponentialQuantile, *, scale: float = 1.0) -> str:
+    """Return how far the answer is from the wanted rank, in rows, and for an example in quantiles.
+
+    The error is `scale` times that of the mechanism.
+    """
+    reach, wanted = mechanism.rank_error() * scale, float(quantile.wanted)
+    example = max(10 ** ceil(log10(10 * reach)), _EXAMPLE)
     low, high = max(0.0, wanted - reach / example), min(1.0, wanted + reach / example)
     return (
-        f"one of {bins.count:,} bins from {format_value(first)} to {format_value(last)}; {counted}; at most "
-        f"{reach:,.0f} {rows} from the wanted rank with probability 0.95: of {example:,} {rows} between the quantiles "
-        f"{low:.3g} and {high:.3g}; NULL: too few users to tell, likely below about {mechanism.fewest_rows:,.0f} {rows}"
+        f"at most {reach:,.0f} rows from the wanted rank with probability 0.95: of {example:,} rows between the "
+        f"quantiles {low:.3g} and {high:.3g}"
     )
 
 
 def format_value(value: Fraction) -> str:
     """Return an end of a range as short as it is exact enough."""
-    return f"{float(value):,.10g}"
+    return f"{float(value):,.6g}"
 
 
 def plan_quantiles(base: MechanismPlan, request: MechanismRequest, *, salts: tuple[int, int]) -> QuantilesPlan:

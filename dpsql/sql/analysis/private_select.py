@@ -362,10 +362,11 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
 def _refuse_ends_of_quantiles(reader: Reader, node: Node, *, items: list[_Item]) -> None:
     """Refuse an end of the interval of a quantile, which is named or written."""
     argument = node.expressions[0] if len(node.expressions) == 1 else None
-    is_named = type(argument).__name__ == "Column" and any(
-        item.quantile is not None and ascii_lower(item.name) == ascii_lower(argument.name) for item in items
-    )
-    if argument is not None and (is_named or is_quantile(argument)):
+    if argument is None:
+        return
+    named = [item.name for item in items if item.quantile is not None]
+    is_named = type(argument).__name__ == "Column" and ascii_lower(argument.name) in map(ascii_lower, named)
+    if is_named or is_quantile(argument):
         raise refuse_end(reader, node, name=find_function(node))
 
 

@@ -55,7 +55,9 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
     present = is_present(argument)
     return Quantile(
         argument=argument,
-        wanted=_read_wanted(reader, wanted, denominator, falls=DESCENDING.endswith(find_function(node)), words=words),
+        wanted=_read_wanted(
+            reader, wanted, denominator=denominator, falls=DESCENDING.endswith(find_function(node)), words=words
+        ),
         condition=join_conjuncts(present if condition is None else [condition, *present]),
         stated=None if stated is None else (stated.low, stated.high),
         words=words,
@@ -92,7 +94,7 @@ def _read_value(reader: Reader, node: Node, *, words: Place | None) -> Expressio
     raise Refusal("aggregate", f"Quantiles are of numbers, and this is {found.type}.", hint=hint, place=words)
 
 
-def _read_wanted(reader: Reader, node: Node, denominator: Node, *, falls: bool, words: Place | None) -> Fraction:
+def _read_wanted(reader: Reader, node: Node, *, denominator: Node, falls: bool, words: Place | None) -> Fraction:
     """Return the wanted share of rows at or below the answer; refuse 0 and 1, and what is no such share."""
     found, number = fill_unbound(reader.read(node), DOUBLE, such_as=_HALF), reader.read(denominator)
     value, divisor = (each.value if isinstance(each, Literal) else None for each in (found, number))

@@ -17,6 +17,7 @@ its draw.
                       FROM (SELECT t1.user_id AS dpsql_unit, t1.dwell AS dpsql_value FROM visits AS t1 ...) AS t0
                       GROUP BY dpsql_unit, dpsql_bin)))
     GROUP BY dpsql_bin
+    ORDER BY dpsql_bin
 """
 
 from __future__ import annotations
@@ -84,9 +85,11 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
         SELECT {keys}, CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight
         FROM ({weighed})
         GROUP BY {keys}
+        ORDER BY {order}
         """,
         ctes=ctes,
         keys=[*names, "dpsql_bin"],
+        order=sort_nulls_last([*names, "dpsql_bin"]),
         weighed=_weigh(writer, counted, count, names=names, bound=bound),
     )
     kinds = *(key.type.name for key in query.keys), BIGINT.name, BIGINT.name

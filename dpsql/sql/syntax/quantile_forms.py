@@ -64,7 +64,7 @@ def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token], *, sta
                 at += 1
                 continue
             width = len(call.nodes) - 2 * (kinds_of(call.nodes[-2:]) == ["FILTER", "L_PAREN"])
-            written += _Call(statement, nodes[at : at + width], stated).write()
+            written += _Call(statement, nodes[at : at + width], stated=stated).write()
             at += width
         return tuple(written)
 
@@ -104,7 +104,7 @@ def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
 class _Call:
     """One quantile as it is written: its name, its arguments, and what follows these."""
 
-    def __init__(self, statement: ScannedStatement, nodes: Nodes, stated: str) -> None:
+    def __init__(self, statement: ScannedStatement, nodes: Nodes, *, stated: str) -> None:
         self.statement, self.nodes, self.stated = statement, nodes, stated
         self.name, called = word_of(nodes, 0), nodes[1]
         assert isinstance(called, Block)  # noqa: S101 - of a call
