@@ -73,9 +73,6 @@ def refuse_end(reader: Reader, node: Node, *, name: str) -> Refusal:
 
 def _read_value(reader: Reader, node: Node, *, words: Place | None) -> Expression:
     """Return the number of each row; refuse anything else."""
-    if type(node).__name__ == "Distinct":
-        reason = "Quantiles of DISTINCT values are not supported: which rows count would depend on all units together."
-        raise Refusal("aggregate", reason, hint="Leave DISTINCT out.", place=words)
     if is_measure(node) or is_quantile(node):
         hint = "Take the quantile of a column, and compute with released values in an outer SELECT."
         raise Refusal("aggregate", "An aggregate may not stand in another.", hint=hint, place=words)

@@ -116,6 +116,9 @@ class _Call:
 
     def write(self) -> list[Node]:
         """Return the call with the arguments that the analysis reads."""
+        if kind_of(self.called.nodes, 0) == "DISTINCT":
+            reason = "Quantiles of DISTINCT values are not supported: which rows count would depend on all units."
+            raise self._refuse(reason, hint="Leave DISTINCT out.")
         name, arguments = self._read()
         head = first_token(self.nodes)
         inside: list[Node] = []
