@@ -13,11 +13,14 @@ its draw.
     FROM (SELECT dpsql_bin, CASE WHEN dpsql_number <= 3 THEN dpsql_rows * 1024
                                  ELSE dpsql_rows * 3072 // dpsql_number END AS dpsql_weight
           FROM (SELECT dpsql_bin, dpsql_rows, sum(dpsql_rows) OVER (PARTITION BY dpsql_unit) AS dpsql_number
-                FROM (SELECT dpsql_unit, CASE WHEN t0.dpsql_value > 0 ... END AS dpsql_bin, count() AS dpsql_rows
-                      FROM (SELECT t1.user_id AS dpsql_unit, t1.dwell AS dpsql_value FROM visits AS t1 ...) AS t0
+                FROM (SELECT dpsql_unit, dpsql_bin, count() AS dpsql_rows
+                      FROM (SELECT dpsql_unit, CASE WHEN t0.dpsql_value > 0 ... END AS dpsql_bin
+                            FROM (SELECT t1.user_id AS dpsql_unit, t1.dwell AS dpsql_value FROM visits AS t1) AS t0)
                       GROUP BY dpsql_unit, dpsql_bin)))
     GROUP BY dpsql_bin
     ORDER BY dpsql_bin
+
+DuckDB weighs the units that have more rows apart, in `_weigh_apart`: the same numbers, in a third of the time.
 """
 
 from __future__ import annotations
@@ -66,31 +69,35 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
     where = is_named(writer, count.keys, names=names)
     if not count.keys:
         where = _restrict(writer, query.domain, names=names, ctes=ctes)
-    counted = compose(
+    is_apart = writer.native and bound is None
+    binned = compose(
         """
-        SELECT {columns}, {bin} AS dpsql_bin, CAST(system.main.count() AS {wide}) AS dpsql_rows
+        SELECT {columns}, {bin} AS dpsql_bin
         FROM ({rows}) AS t0
         WHERE {where}
-        GROUP BY {columns}, dpsql_bin
         """,
         columns=[*names, UNIT],
-        bin=f"CAST({_write_bin(writer, count.bins)} AS BIGINT)",
-        wide=_find_wide(writer),
+        bin=f"CAST({_write_bin(writer, count.bins)} AS {'SMALLINT' if is_apart else 'BIGINT'})",
         rows=rows,
         where=where,
     )
+    if is_apart:
+        weighed = _weigh_apart(binned, count, names=names, ctes=ctes)
+    else:
+        weighed = _weigh(writer, binned, count=count, names=names, bound=bound)
     sql = compose(
         """
         WITH {ctes}
-        SELECT {keys}, CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight
+        SELECT {columns}, CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight
         FROM ({weighed})
         GROUP BY {keys}
         ORDER BY {order}
         """,
         ctes=ctes,
+        columns=[*names, "CAST(dpsql_bin AS BIGINT) AS dpsql_bin" if is_apart else "dpsql_bin"],
         keys=[*names, "dpsql_bin"],
         order=sort_nulls_last([*names, "dpsql_bin"]),
-        weighed=_weigh(writer, counted, count, names=names, bound=bound),
+        weighed=weighed,
     )
     kinds = *(key.type.name for key in query.keys), BIGINT.name, BIGINT.name
     return EngineQuery(writer.finished(sql), tuple(writer.parameters), kinds)
@@ -137,9 +144,61 @@ def _read_rows(writer: Writer, query: PrivateQuery, quantile: Quantile, *, names
     return writer.select(columns, query.body, where=f"({unit} IS NOT NULL)")
 
 
-def _weigh(writer: Writer, counted: str, count: BinCount, *, names: Sequence[str], bound: Bound | None) -> str:
+def _weigh_apart(binned: str, count: BinCount, *, names: Sequence[str], ctes: list[str]) -> str:
+    """Return the SELECT of keys, bin and weight, with a weight for each row of units that have few; in DuckDB alone.
+
+    Few units have more rows than count, so that rows are grouped by unit and bin for these alone. DuckDB reads the rows
+    once for all of it.
+    """
+    pair, rows = [*names, UNIT], count.quantile.rows
+    same = " AND ".join(f"dpsql_binned.{name} IS NOT DISTINCT FROM dpsql_above.{name}" for name in names)
+    same = " AND ".join(filter(None, [same, "dpsql_binned.dpsql_unit = dpsql_above.dpsql_unit"]))
+    ctes.append(f"dpsql_binned AS MATERIALIZED ({binned})")
+    ctes.append(
+        compose(
+            """
+            dpsql_above AS MATERIALIZED (
+                SELECT {pair}, system.main.count() AS dpsql_number
+                FROM dpsql_binned
+                GROUP BY {pair}
+                HAVING system.main.count() > {rows}
+            )
+            """,
+            pair=pair,
+            rows=rows,
+        )
+    )
+    return compose(
+        """
+        SELECT {keys}, system.main.count() * {each} AS dpsql_weight
+        FROM dpsql_binned ANTI JOIN dpsql_above ON {same}
+        GROUP BY {keys}
+        UNION ALL
+        SELECT {own}, (system.main.count() * {most}) // system.main.min(dpsql_number) AS dpsql_weight
+        FROM dpsql_binned JOIN dpsql_above ON {same}
+        GROUP BY {own}, dpsql_binned.dpsql_unit
+        """,
+        keys=[*names, "dpsql_bin"],
+        own=[f"dpsql_binned.{name}" for name in (*names, "dpsql_bin")],
+        each=1 << count.shift,
+        most=rows << count.shift,
+        same=same,
+    )
+
+
+def _weigh(writer: Writer, binned: str, *, count: BinCount, names: Sequence[str], bound: Bound | None) -> str:
     """Return the SELECT of keys, bin and weight of the rows of each unit, of its first groups if there is a bound."""
     rows, wide = count.quantile.rows, _find_wide(writer)
+    counted = compose(
+        """
+        SELECT {columns}, dpsql_bin, CAST(system.main.count() AS {wide}) AS dpsql_rows
+        FROM ({binned})
+        GROUP BY {columns}, dpsql_bin
+        """,
+        columns=[*names, UNIT],
+        wide=wide,
+        binned=binned,
+    )
     columns = [*names, "dpsql_bin", "dpsql_rows"]
     numbers = [f"CAST(system.main.sum(dpsql_rows) OVER (PARTITION BY {', '.join([*names, UNIT])}) AS {wide})"]
     named = [f"{numbers[0]} AS dpsql_number"]

@@ -137,9 +137,12 @@ def test_a_unit_changes_weights_by_what_it_has_alone(name: str) -> None:
 
 
 WRONG = {
-    "rows not capped": ("total", lambda sql: sql.replace("dpsql_number <= 3", "dpsql_number <= 3000000")),
-    "rounded up": ("total", lambda sql: sql.replace("// dpsql_number)", "// dpsql_number + 1)")),
-    "rows of all units": ("total", lambda sql: sql.replace("OVER (PARTITION BY dpsql_unit)", "OVER ()")),
+    "rows not capped": ("total", lambda sql: sql.replace("count() > 3", "count() > 3000000")),
+    "rows not capped in groups": ("bounded", lambda sql: sql.replace("dpsql_number <= 3", "dpsql_number <= 3000000")),
+    "rounded up": ("total", lambda sql: sql.replace("// system.main.min(dpsql_number)", "// min(dpsql_number) + 1")),
+    "rounded up in groups": ("bounded", lambda sql: sql.replace("// dpsql_number)", "// dpsql_number + 1)")),
+    "units in bins together": ("total", lambda sql: sql.replace(", dpsql_binned.dpsql_unit)", ")")),
+    "rows of all units": ("bounded", lambda sql: sql.replace("OVER (PARTITION BY dpsql_key_1, dpsql_unit)", "OVER ()")),
     "no bound on groups": ("bounded", lambda sql: sql.replace("dpsql_rank <= 1", "dpsql_rank <= 9")),
     "draws by other units": ("bounded", lambda sql: sql.replace("OVER (PARTITION BY dpsql_unit ORDER", "OVER (ORDER")),
 }
