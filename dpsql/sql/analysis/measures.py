@@ -8,7 +8,7 @@ SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the tex
 a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
 nothing.
 
-This file has two parts: (1) `read_measure` reads one aggregate, and `split_stated_bounds` its bounds; (2) from
+This file has two parts: (1) `read_measure` reads one aggregate, and `named_bounds.py` its bounds; (2) from
 `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
 a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
 expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
@@ -19,27 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import Output, PrivateQuery
-from dpsql.sql.ir.tree import (
-    Expression,
-    Literal,
-)
+from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import (
     BOOLEAN,
     DOUBLE,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.forms import STATED, find_aggregate_call
+from dpsql.sql.syntax.named_bounds import find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -50,9 +46,6 @@ _LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
-LARGEST_STATED = 10**15
-_SMALLEST = Fraction(1, LARGEST_STATED)
-_SAMPLES = (Literal(0.0, DOUBLE), Literal(500.0, DOUBLE))  # of parameters without a value
 _Set = frozenset[Measure]
 _ALONE: _Set = frozenset()
 
@@ -112,13 +105,13 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if not name:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
-    arguments, stated = split_stated_bounds(reader, node.expressions)
+    arguments, stated = read_named_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = _find_words(reader, node)
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
-            raise _refuse_bounds(reader, node, reason=reason)
+            raise refuse_bounds(reader, node, reason=reason)
         return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
     # AVG is a sum, and as `divisor` the number of rows with a value; `couple_measures` gives both one weight for each
     # unit, and `divide_steps` of `plan/release.py` divides them
@@ -162,7 +155,7 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
     allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
-    (counted, *more), stated = split_stated_bounds(reader, [node.this, *node.expressions])
+    (counted, *more), stated = read_named_bounds(reader, [node.this, *node.expressions])
     if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
@@ -174,7 +167,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
     if type(counted).__name__ == "Distinct":
-        _, of_units = split_stated_bounds(reader, counted.expressions)
+        _, of_units = read_named_bounds(reader, counted.expressions)
         if stated is not None or of_units is not None:
             reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
             raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
@@ -203,33 +196,6 @@ def _count_present(argument: Expression, condition: Expression | None, *, rows: 
 
 def _is_unit(reader: Reader, expression: Expression) -> bool:
     return any(expression == unit.expression for unit in reader.scope.units)
-
-
-def split_stated_bounds(reader: Reader, arguments: Sequence[Node]) -> tuple[list[Node], StatedBounds | None]:
-    """Return the arguments of an aggregate without its bounds, and these, None without any."""
-    if not arguments or type(arguments[-1]).__name__ != "Anonymous" or arguments[-1].this != STATED:
-        return list(arguments), None
-    *most, node = arguments
-    allow_only(reader.statement, node, "this", "expressions")
-    ends = list[Fraction]()
-    for sample, end in zip(_SAMPLES, node.expressions, strict=True):
-        found = fill_unbound(reader.read(end), DOUBLE, such_as=sample)
-        value = found.value if isinstance(found, Literal) else None
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not isfinite(value):
-            reason = "Bounds are numbers, written in the statement or bound to parameters."
-            raise _refuse_bounds(reader, end, reason=reason)
-        ends.append(Fraction(value))
-    low, high = ends
-    if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
-        most_stated = f"{LARGEST_STATED:,}"
-        reason = f"The first bound must be below the second, and both between -{most_stated} and {most_stated}."
-        raise _refuse_bounds(reader, node, reason=reason)
-    return most, StatedBounds(low, high)
-
-
-def _refuse_bounds(reader: Reader, node: Node, *, reason: str) -> Refusal:
-    hint = "Write SUM(x, contribution_bounds_per_group => (0, 500))."
-    return Refusal("option", reason, hint=hint, place=reader.place(node))
 
 
 def _find_words(reader: Reader, node: Node) -> Place | None:

@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.measures import find_function, is_measure, name_unit, split_stated_bounds
+from dpsql.sql.analysis.measures import find_function, is_measure, name_unit
+from dpsql.sql.analysis.named_bounds import read_named_bounds
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import is_present
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _NAMES = {QUANTILE.removeprefix(FUNCTION_PREFIX), DESCENDING.removeprefix(FUNCTION_PREFIX)}
 _MOST_DENOMINATOR = 1_000
+_EXAMPLE = "MEDIAN(x, contribution_bounds_per_row => (0, 500))"
 _TIMES = frozenset([Family.DATE, Family.TIMESTAMP])
 _HALF = Literal(0.5, DOUBLE)  # of a parameter without a value
 _NEARER = {0: ("least", 0.01), 1: ("greatest", 0.99)}
@@ -48,7 +50,7 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
         allow_only(reader.statement, node.expression, "this")
         condition, node = reader.condition(node.expression.this), node.this
     allow_only(reader.statement, node, "this", "expressions")
-    arguments, stated = split_stated_bounds(reader, node.expressions)
+    arguments, stated = read_named_bounds(reader, node.expressions, example=_EXAMPLE)
     value, wanted, denominator = arguments
     words = _find_words(reader, node)
     argument = _read_value(reader, value, words=words)

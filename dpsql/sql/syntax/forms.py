@@ -41,8 +41,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
+from dpsql.errors import Unsupported
+from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -60,6 +60,7 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
+from dpsql.sql.syntax.named_bounds import state_bounds
 from dpsql.sql.syntax.quantile_forms import NAMES, write_quantiles
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
 
 ANY_OF, ALL_OF = "any\0", "all\0"  # names that no statement can hold
 ANY_ITEMS, ALL_ITEMS = "any item\0", "all item\0"
-STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 _INTEGERS = frozenset("smallint int2 integer int int4 bigint int8".split())
 _BEFORE_LIST = frozenset([("GROUP_BY", "L_PAREN"), ("COMMA", "L_PAREN")])
@@ -93,8 +93,6 @@ _TRIMS = {"both": "trim", "leading": "ltrim", "trailing": "rtrim"}
 _COMPARISONS = {("EQ", "any"): ANY_OF, ("EQ", "some"): ANY_OF, ("NEQ", "all"): ALL_OF}
 _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
-_BOUNDS, _OF_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
-_BOUNDED = frozenset(["sum", "avg", "count"])
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
@@ -115,7 +113,7 @@ def normalize_clauses(tokens: Sequence[Token], statement: ScannedStatement | Non
 def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, quantiles: bool = False) -> list[Token]:
     """Return the tokens of a private query with each expression in its plain form, and its `quantiles` as calls."""
     if quantiles and NAMES.search(statement.text):
-        tokens = write_quantiles(statement, tokens, stated=STATED)
+        tokens = write_quantiles(statement, tokens)
     if not _EXPRESSIONS.search(statement.text):
         return tokens
     kinds, words = set(kinds_of(tokens)), {ascii_lower(token.text) for token in tokens}
@@ -129,7 +127,7 @@ def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, q
     if words & _QUANTIFIERS.keys():
         forms.append(_read_comparison)
     tokens = _apply(tokens, forms)
-    return _state_bounds(statement, tokens) if "FARROW" in kinds else tokens
+    return state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 
 
 def normalize_calls(tokens: list[Token]) -> list[Token]:
@@ -415,54 +413,3 @@ def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     quantifier = make_token("VAR", name, beside=first_token(nodes[at + 1 :]))
     return (nodes[at], quantifier, Block(array.opening, inside, array.closing)), 3
-
-
-def _state_bounds(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
-    """Return the tokens with the bounds of each aggregate as a call; refuse any other name => value."""
-    root = nest(tokens)
-    blocks = [("", root)]
-    for beside, at in walk(root.nodes):
-        block = beside[at]
-        blocks += [(name_of(beside, at - 1), block)] if isinstance(block, Block) else []
-    names, arrows = set[int](), set[int]()
-    for called, block in blocks:
-        for at, kind in enumerate(kinds_of(block.nodes)):
-            if kind == "FARROW":
-                _check_bounds(statement, block, at=at, called=called)
-                names.add(id(block.nodes[at - 1]))
-                arrows.add(id(block.nodes[at]))
-    written = (make_token("VAR", STATED, beside=token) if id(token) in names else token for token in tokens)
-    return [token for token in written if id(token) not in arrows]
-
-
-def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called: str) -> None:
-    """Refuse bounds that do not follow the argument of an aggregate, or that are not two of a group."""
-    nodes, name, example = block.nodes, word_of(block.nodes, at - 1), f"Write SUM(x, {_BOUNDS} => (0, 500))."
-    bounds = nodes[at + 1] if at + 1 < len(nodes) else None
-    pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
-    if name == _OF_ROW:
-        reason, hint = f"{_OF_ROW} is for quantiles.", f"Bounds of COUNT, SUM and AVG are of a group. {example}"
-    elif name != _BOUNDS:
-        reason = "There is no argument of this name."
-        hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
-    elif called not in _BOUNDED or kind_of(nodes, at - 2) != "COMMA":
-        reason = f"{_BOUNDS} is for COUNT, SUM and AVG."
-        hint = f"Write them behind the argument of an aggregate. {example}"
-    elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
-        reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
-    else:
-        return
-    place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
-    raise Refusal("option", reason, hint=hint, place=place)
-
-
-def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
-    """Return the first and the last token of the aggregate at or around a position in the text, if there is one."""
-    beyond = next((token.start for token in tokens if token.start >= start), start)
-    call: tuple[Token, Token] | None = None
-    for beside, at in walk(nest(tokens).nodes):
-        called = beside[at + 1] if at + 1 < len(beside) else None
-        if name_of(beside, at) in _BOUNDED and isinstance(called, Block) and called.kind == "L_PAREN":
-            first = first_token(beside[at:])
-            call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
-    return call if call is not None and call[1].end > start else None

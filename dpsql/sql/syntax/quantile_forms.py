@@ -39,20 +39,20 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
+from dpsql.sql.syntax.named_bounds import PER_ROW, STATED
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
 QUANTILE, DESCENDING = f"{FUNCTION_PREFIX}quantile\0", f"{FUNCTION_PREFIX}quantile descending\0"
 NAMES = re.compile("median|quantile|percentile", re.IGNORECASE)
-_BOUNDS = "contribution_bounds_per_row"
 _OF_GROUP = frozenset(["percentile_cont", "percentile_disc"])
 _WHOLE = re.compile("[0-9]{1,4}")
 _EXAMPLE = "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)"
 
 
-def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token], *, stated: str) -> list[Token]:
-    """Return the tokens with each quantile as one call; `stated` is the name of the call of bounds."""
+def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens with each quantile as one call, and its bounds as another."""
 
     def change(nodes: Nodes) -> Nodes:
         written: list[Node] = []
@@ -64,7 +64,7 @@ def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token], *, sta
                 at += 1
                 continue
             width = len(call.nodes) - 2 * (kinds_of(call.nodes[-2:]) == ["FILTER", "L_PAREN"])
-            written += _Call(statement, nodes[at : at + width], stated=stated).write()
+            written += _Call(statement, nodes[at : at + width]).write()
             at += width
         return tuple(written)
 
@@ -104,8 +104,8 @@ def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
 class _Call:
     """One quantile as it is written: its name, its arguments, and what follows these."""
 
-    def __init__(self, statement: ScannedStatement, nodes: Nodes, *, stated: str) -> None:
-        self.statement, self.nodes, self.stated = statement, nodes, stated
+    def __init__(self, statement: ScannedStatement, nodes: Nodes) -> None:
+        self.statement, self.nodes = statement, nodes
         self.name, called = word_of(nodes, 0), nodes[1]
         assert isinstance(called, Block)  # noqa: S101 - of a call
         self.called = called
@@ -191,10 +191,10 @@ class _Call:
         """Return the bounds of one row as a call."""
         name, block = word_of(self.bounds, 0), self.bounds[2] if len(self.bounds) == len(("name", "=>", "()")) else None
         pair = split(block.nodes) if isinstance(block, Block) and block.kind == "L_PAREN" else []
-        if name != _BOUNDS or len(pair) != len(("low", "high")) or not isinstance(block, Block):
+        if name != PER_ROW or len(pair) != len(("low", "high")) or not isinstance(block, Block):
             reason = "Bounds of a quantile are those of the value of one row: two numbers in parentheses."
-            raise self._refuse(reason, hint=f"Write MEDIAN(x, {_BOUNDS} => (0, 500)).")
-        return (make_token("VAR", self.stated, beside=first_token(self.bounds)), block)
+            raise self._refuse(reason, hint=f"Write MEDIAN(x, {PER_ROW} => (0, 500)).")
+        return (make_token("VAR", STATED, beside=first_token(self.bounds)), block)
 
     def _number(self, text: str) -> Nodes:
         return (make_token("NUMBER", text, beside=first_token(self.nodes)),)
