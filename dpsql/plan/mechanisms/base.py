@@ -229,7 +229,8 @@ class ReleaseSpec:
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
     The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released. The
     `second` read takes place only where what was drawn from the first says so, and `build_second` makes it then.
-    `further` are the statements of quantiles, of sample groups where those that are released decide them.
+    `further` are the statements of quantiles, of sample groups where those that are released decide them. Each returns
+    at most `further_rows`.
     """
 
     k: int
@@ -241,6 +242,7 @@ class ReleaseSpec:
     charged_partitions: int = 1
     build_second: Callable[[], RowsRead] | None = field(default=None, compare=False, repr=False)
     further: tuple[EngineQuery, ...] = field(default=(), compare=False, repr=False)
+    further_rows: int = field(default=0, compare=False)
 
     @property
     def second(self) -> RowsRead | None:

@@ -85,6 +85,7 @@ class QuantilesPlan(MechanismPlan):
             worst_case=add_losses([spec.worst_case, self.loss_after(spec.k)]),
             report=replace(spec.report, charged=f"{spec.report.charged}; one more for each quantile of a group"),
             further=tuple(self.count_bins(query, sample)),
+            further_rows=spec.k * max(each.bins.count for each in self.drawn),
         )
 
     def count_bins(self, query: PrivateQuery, keys: Sequence[Sequence[Expression]]) -> list[EngineQuery]:

@@ -227,6 +227,42 @@ def test_explain_has_the_price_the_bins_and_the_interval_in_ranks(session: Sessi
     assert "NULL: too few users to tell" in words
     assert facts["items at most"].startswith("1 ")
     assert "dpsql_bin" in facts["engine SQL, quantiles"]
+    assert facts["rows fetched"] == "at most 1; of quantiles at most 601"
+    assert session.explain(f"SELECT MEDIAN(dwell) FROM visits {WITH}").max_rows_fetched == 601
+
+
+def test_the_wanted_quantile_and_the_range_may_be_parameters(session: Session) -> None:
+    text = f"SELECT PERCENTILE_CONT(?) WITHIN GROUP (ORDER BY dwell) AS q FROM visits {WITH}"
+    written = session.sql(text.replace("?", "0.9"))
+    assert session.sql(text, [0.9]).fetchall() == written.fetchall()
+    assert session.prepare(text).parameters == ("DOUBLE",)
+    text = f"SELECT MEDIAN(speed, contribution_bounds_per_row => ($1, $2)) AS q FROM visits {WITH}"
+    assert session.explain(text, [0, 200]).query.quantiles[0].row_range == (0, 200)
+    with pytest.raises(dpsql.Refusal, match="There is no such quantile"):
+        session.sql(f"SELECT QUANTILE(dwell, ?) AS q FROM visits {WITH}", [1.5])
+
+
+def test_quantiles_are_computed_with_counts_that_stay_as_they_are(session: Session) -> None:
+    text = f"SELECT MEDIAN(dwell) * COUNT(*) AS seconds, COUNT(*) AS n FROM visits {WITH}"
+    measures = session.explain(text).query.measures
+    assert all(each.weight is None for each in measures)
+    ((seconds, number),) = session.sql(text).fetchall()
+    assert LEAST * number <= seconds <= GREATEST * number
+
+
+def test_few_rows_that_may_be_fetched_make_fewer_bins_and_too_few_are_refused() -> None:
+    limits = dpsql.Limits(max_rows_fetched=2_000, max_epsilon=100)
+    private = dpsql.PrivateTable("id", bounds=BOUNDS)
+    policy = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"visits": private}, limits=limits)
+    with session_on(shared(CREATE, *ROWS), policy) as opened:
+        text = "SELECT page, MEDIAN(dwell) AS m FROM visits GROUP BY page TOP {k} PRIVATE"
+        text += " WITH (mechanism = limited_domain)"
+        plan = opened.explain(text.format(k=10))
+        assert plan.spec.further_rows == 2_000
+        with pytest.raises(dpsql.Refusal, match="too many rows") as caught:
+            opened.explain(text.format(k=126))
+        assert "at most 125 groups" in str(caught.value)
+        assert opened.explain(text.format(k=125)).spec.further_rows == 2_000
 
 
 def test_notes_and_json_say_what_bounds_a_quantile(session: Session) -> None:

@@ -28,10 +28,12 @@ from dpsql.sql.ir.catalog import Catalog
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")
 N = "COUNT(DISTINCT user_id) AS n"
+RELEASED = {"count", "sum", "avg", "median", "grouping", "grouping_id"}  # and two that are no calls of a column
 CALLS = [
-    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - {"count", "sum", "avg", "grouping", "grouping_id"})),
-    "percentile_cont(0.5) WITHIN GROUP (ORDER BY dwell)",
-    "MEDIAN(dwell) FILTER (WHERE dwell > 1)",
+    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED)),
+    "percentile_cont(1) WITHIN GROUP (ORDER BY dwell)",
+    "MEDIAN(DISTINCT dwell) FILTER (WHERE dwell > 1)",
+    "APPROX_QUANTILES(dwell, 4)",
     "COUNT(DISTINCT country)",
     "SUM(DISTINCT dwell)",
 ]
