@@ -128,7 +128,7 @@ def _build_receipt(
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
         read_as=str(query.clause) if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
-        bounds=_describe_bounds(plan, drawn),
+        bounds=_describe_bounds(plan, released),
         cut=query.bucket_note,
         list_note="; ".join(filter(None, [query.k_note if drawn.k == plan.k else "", query.list_note])),
         legs=released.legs,
@@ -144,14 +144,14 @@ def _build_receipt(
     )
 
 
-def _describe_bounds(plan: planning.Plan, drawn: planning.ReleaseTerms) -> str:
+def _describe_bounds(plan: planning.Plan, released: planning.Release) -> str:
     """Return in words what bounds each unit in the values of an answer."""
-    bounds = report.describe_bounds(plan.query, drawn.bounded_by)
+    bounds = report.describe_bounds(plan.query, released.terms.bounded_by)
     if not plan.query.quantiles:
         return bounds
     from dpsql.report.quantile_notes import describe_quantiles
 
-    return "; ".join(filter(None, [bounds, describe_quantiles(plan, drawn.epsilon)]))
+    return "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
 
 
 def _describe_measures(

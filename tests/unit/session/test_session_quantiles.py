@@ -130,9 +130,29 @@ def test_known_groups_of_days_and_of_several_keys(session: Session) -> None:
     days = "WHERE day >= DATE '2026-01-05' AND day < DATE '2026-01-08'"
     text = f"SELECT day, MEDIAN(dwell) AS m FROM visits {days} GROUP BY day ALL {WITH}"
     assert [str(day) for day, _ in session.sql(text).fetchall()] == ["2026-01-05", "2026-01-06", "2026-01-07"]
-    text = f"SELECT day, page, MEDIAN(dwell) AS m, COUNT(*) AS n FROM visits {days} GROUP BY day, page ALL {WITH}"
-    found = session.sql(text.replace(", page", "")).fetchall()
-    assert len(found) == 3
+    text = f"SELECT day, page = 'a' AS a, MEDIAN(dwell) AS m, COUNT(*) AS n FROM visits {days} GROUP BY 1, 2 ALL {WITH}"
+    found = {(str(day), is_a): median for day, is_a, median, _ in session.sql(text).fetchall()}
+    assert len(found) == 9
+    assert all(LEAST - 60 <= found[f"2026-01-0{day}", day % 2 == 1] <= GREATEST + 60 for day in (5, 6, 7))
+
+
+def test_names_that_were_released_have_quantiles_beside_their_counts() -> None:
+    with session_over() as opened:
+        text = f"SELECT page, MEDIAN(dwell) AS m FROM visits GROUP BY page ALL {WITH}"
+        text = text.replace("epsilon", "domain = released, epsilon")
+        opened.sql(f"SELECT page FROM visits GROUP BY page TOP 2 {WITH}")
+        with pytest.raises(dpsql.Refusal, match="Released names are returned with their counts") as caught:
+            opened.sql(text)
+        assert "Select COUNT(DISTINCT id) too" in str(caught.value)
+        found = opened.sql(text.replace(" AS m", " AS m, COUNT(DISTINCT id) AS n")).fetchall()
+    assert {page for page, *_ in found} == {"a", "b"}
+    assert all(LEAST <= median <= 340 for _, median, _ in found)
+
+
+@pytest.mark.parametrize("clause", ["TOP ADAPTIVE PRIVATE WITH (", "TOP 2 PRIVATE WITH (domain = ['a', 'b', 'c'], "])
+def test_other_choices_of_groups_have_quantiles(session: Session, clause: str) -> None:
+    answer = session.sql(f"SELECT page, MEDIAN(dwell) AS m FROM visits GROUP BY page {clause}epsilon = 1)")
+    assert all(LEAST <= median <= 340 for _, median in answer.fetchall())
 
 
 def test_a_bound_on_groups_makes_known_groups_cheaper() -> None:
@@ -280,6 +300,23 @@ def test_notes_and_json_say_what_bounds_a_quantile(session: Session) -> None:
         str(each)
         for each in session.describe("SELECT MEDIAN(dwell) AS m, MEDIAN(price) AS p FROM visits PRIVATE").types
     ] == ["int64", "double"]
+
+
+def test_a_count_of_the_same_rows_says_between_which_quantiles_an_answer_lies(session: Session) -> None:
+    text = f"SELECT MEDIAN(dwell) AS m, COUNT(dwell) AS n FROM visits {WITH}"
+    plan, answer = session.explain(text), session.sql(text)
+    found = re.search(
+        r"by COUNT, ([0-9,]+) rows or more, between the quantiles ([0-9.]+) and ([0-9.]+)", answer.bound_note
+    )
+    assert found is not None
+    rows, (low, high) = int(found[1].replace(",", "")), map(float, found.groups()[1:])
+    assert 14_900 <= rows < answer.fetchall()[0][1]
+    (mechanism,) = plan.mechanism_plan.drawn[0].mechanisms
+    reach = mechanism.rank_error(0.025) / rows
+    assert (low, high) == pytest.approx((0.5 - reach, 0.5 + reach), abs=0.001)
+    assert 0 < reach < 0.01
+    other = session.sql(f"SELECT MEDIAN(dwell) AS m, COUNT(*) AS n FROM visits {WITH}")  # of rows without a value, too
+    assert "by COUNT" not in other.bound_note
 
 
 @pytest.mark.parametrize("certificate", ["zcdp", "pure", "theorem2", "optimal"])
