@@ -31,7 +31,7 @@ def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if query.partitions is not None:
         hint = f"Leave PER out, or ask for one value at a time: WHERE {_name_partition(query)} = ... TOP 5 PRIVATE."
         reason = "Quantiles are not released of partitions."
-        raise Refusal("quantile", reason, hint=hint, place=query.partitions.place)
+        raise Refusal("partitions", reason, hint=hint, place=query.partitions.place)
     bounding = Bounding(query, terms.tables)
     return replace(query, quantiles=tuple(_bound(each, bounding) for each in query.quantiles))
 

@@ -171,7 +171,7 @@ def plan_quantiles(base: MechanismPlan, request: MechanismRequest, *, salts: tup
             f"Ask for at most {(limit or MOST_BINS_IN_ALL) // _FEWEST_BINS:,} groups.",
             "Quantiles of so many",
         )
-        raise Refusal("quantile", f"{reason} groups need too many rows.", hint=hint, place=query.clause.place)
+        raise Refusal("rows-fetched", f"{reason} groups need too many rows.", hint=hint, place=query.clause.place)
     own = None if request.own_cap else request.max_groups_contributed
     bound = None if own is None or not query.keys else Bound(own, salts)
     drawn = [_plan_set(query, numbers, epsilon=base.price.epsilon, most=most) for numbers in _list_sets(query)]
@@ -196,7 +196,7 @@ def _plan_set(query: PrivateQuery, numbers: tuple[int, ...], *, epsilon: Epsilon
         if shift is None:
             hint = "Lower max_rows_contributed in WITH (...), or raise epsilon."
             reason = f"One user can have {each.rows:,} rows here, which are too many for this quantile at this epsilon."
-            raise Refusal("quantile", reason, hint=hint, place=each.words or query.clause.place)
+            raise Refusal("option-range", reason, hint=hint, place=each.words or query.clause.place)
         shifts.append(shift)
     assert first.row_range is not None  # noqa: S101 - of every planned quantile
     bins = build_bins(*first.row_range, type_=first.argument.type, most=most)
@@ -212,7 +212,7 @@ def _check_keys(query: PrivateQuery) -> None:
         if key.type.family not in _LISTED:
             hint = "Group by CAST(key AS VARCHAR), or ask for known groups: ALL PRIVATE WITH (domain = [...])."
             reason = f"Quantiles of TOP k are not released by keys of type {key.type} on {query.dialect.name}."
-            raise Refusal("quantile", reason, hint=hint, place=query.clause.place)
+            raise Refusal("key-type", reason, hint=hint, place=query.clause.place)
 
 
 def _write_sample(type_: Type) -> Literal:
