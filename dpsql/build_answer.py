@@ -128,7 +128,7 @@ def _build_receipt(
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
         read_as=str(query.clause) if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
-        bounds=_describe_bounds(plan, released),
+        bounds=_describe_bounds(plan, released) if query.quantiles else report.describe_bounds(query, drawn.bounded_by),
         cut=query.bucket_note,
         list_note="; ".join(filter(None, [query.k_note if drawn.k == plan.k else "", query.list_note])),
         legs=released.legs,
@@ -145,12 +145,10 @@ def _build_receipt(
 
 
 def _describe_bounds(plan: planning.Plan, released: planning.Release) -> str:
-    """Return in words what bounds each unit in the values of an answer."""
-    bounds = report.describe_bounds(plan.query, released.terms.bounded_by)
-    if not plan.query.quantiles:
-        return bounds
+    """Return in words what bounds each unit in the values of an answer that has quantiles."""
     from dpsql.report.quantile_notes import describe_quantiles
 
+    bounds = report.describe_bounds(plan.query, released.terms.bounded_by)
     return "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
 
 

@@ -58,6 +58,7 @@ from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
+from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ _SELECT_PARTS = "with_ expressions from_ joins where group having order limit di
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEVEL = 0.95
+_CALLED = frozenset(["Anonymous", "Filter"])
 _AGGREGATES = RELEASED_AGGREGATES | INTERVAL_ENDS | QUANTILES
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], None]
@@ -144,7 +146,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             hint = "Count one of them: where both are there they are the same unit."
             raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
         unit = units[0][0] if units else unit
-    quantiles = _list_quantiles(items, body, catalog=catalog)
+    quantiles = _list_quantiles(items, body, catalog=catalog) if NAMES.search(statement.text) else {}
     outputs = list[Output]()
     for item in items:
         if item.expression is not None:
@@ -222,7 +224,7 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
         if is_measure(node):
             found.append(_Item(alias or text, None, node, read_measure(reader, node)))
             continue
-        if is_quantile(node):
+        if kind in _CALLED and is_quantile(node):
             found.append(_Item(alias or text, None, node, quantile=read_quantile(reader, node)))
             continue
         if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
