@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
-from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
+from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
@@ -43,7 +43,7 @@ from dpsql.sql.analysis.ranked_statements import (
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS, QUANTILES, PatternCheck
+from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
@@ -336,7 +336,7 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
         name = find_function(item.node)
         if name in INTERVAL_ENDS:
             _refuse_ends_of_quantiles(reader, item.node, items=items)
-            end = IntervalEnd(name == "value_high", level)
+            end = IntervalEnd(name in HIGH_ENDS, level)
             found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
             continue
         found.append(item)
@@ -447,7 +447,7 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
     if find_function(node) in INTERVAL_ENDS:
         _refuse_ends_of_quantiles(reader, node, items=items)
         measure = read_end_argument(reader, node, named=_list_named(items))
-        is_high = find_function(node) == "value_high"
+        is_high = find_function(node) in HIGH_ENDS
     elif is_measure(node):
         measure = read_measure(reader, node)
     else:
@@ -616,7 +616,12 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
-            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            found = replace(found, domain=find_joined_domain(found))
+        if found.domain is None and not found.clause.options.get("domain"):
+            hint = (
+                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
+            )
+            hint += "['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found, clause, by=by)

@@ -80,7 +80,8 @@ _FORMATS = {
 }
 DATE_FUNCTIONS = frozenset(_FORMATS)
 _EXPRESSIONS = re.compile(  # the words of the forms of expressions; ~~ is LIKE
-    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>", re.IGNORECASE
+    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>|clamped",
+    re.IGNORECASE,
 )
 _TYPED = frozenset(["date", "timestamp", "datetime"])
 _AFTER_SAMPLE = frozenset(
