@@ -28,13 +28,13 @@ from dpsql.sql.ir.catalog import Catalog
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")
 N = "COUNT(DISTINCT user_id) AS n"
-RELEASED = {"count", "sum", "avg", "median", "grouping", "grouping_id"}  # and two that are no calls of a column
+RELEASED = {"count", "approx_count_distinct", "sum", "avg", "median", "grouping", "grouping_id"}
 CALLS = [
     *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED)),
     "percentile_cont(1) WITHIN GROUP (ORDER BY dwell)",
     "MEDIAN(DISTINCT dwell) FILTER (WHERE dwell > 1)",
     "APPROX_QUANTILES(dwell, 4)",
-    "COUNT(DISTINCT country)",
+    "COUNT(DISTINCT country, dwell)",
     "SUM(DISTINCT dwell)",
 ]
 WRITTEN = [
