@@ -143,6 +143,8 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     if measured:
         ordered = [items[term.output] for term in order]
         measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
+        if condition is not None and any(item.quantile is not None for item in items):
+            measures, condition = (replace(DISTINCT_UNITS, condition=condition),), None  # quantiles are of other rows
     if clause.shape == "all" or "domain" in clause.options:
         domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
     if measured:

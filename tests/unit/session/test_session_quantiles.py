@@ -103,6 +103,15 @@ def test_a_filter_and_values_that_are_missing_leave_no_row(session: Session) -> 
     assert answer.receipt.items_charged == 3
 
 
+def test_the_condition_of_a_count_beside_a_quantile_is_its_own(session: Session) -> None:
+    items = "COUNT(DISTINCT id) FILTER (WHERE dwell < 5) AS n, MEDIAN(dwell) AS m"
+    ((number, median),) = session.sql(f"SELECT {items} FROM visits {WITH}").fetchall()
+    assert 50 <= number <= 200
+    assert LEAST <= median <= GREATEST
+    text = f"SELECT page, {items} FROM visits GROUP BY page TOP 2 {WITH}"
+    assert all(LEAST <= found <= 340 for _, _, found in session.sql(text).fetchall())
+
+
 def test_a_user_counts_as_so_many_rows_as_the_policy_says() -> None:
     rows = (
         "INSERT INTO visits SELECT i, 'a', 100, 1, 1, NULL FROM range(1000) t(i)",
