@@ -65,7 +65,7 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
     names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
     types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
     writer, ctes = writer_for(query.dialect, types), list[str]()
-    rows = _read_rows(writer, query, quantile, names=names)
+    rows = _read_rows(writer, query, quantile=quantile, names=names)
     where = is_named(writer, count.keys, names=names)
     if not count.keys:
         where = _restrict(writer, query.domain, names=names, ctes=ctes)
@@ -135,7 +135,7 @@ def _find_wide(writer: Writer) -> str:
     return BIGINT.name if writer.native else writer.wide
 
 
-def _read_rows(writer: Writer, query: PrivateQuery, quantile: Quantile, *, names: Sequence[str]) -> str:
+def _read_rows(writer: Writer, query: PrivateQuery, *, quantile: Quantile, names: Sequence[str]) -> str:
     """Return the SELECT of keys, unit and value."""
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
@@ -233,7 +233,7 @@ def _write_bin(writer: Writer, bins: Bins) -> str:
     branches.append((_compare(">=", high), Literal(last, BIGINT)))
     before = 0
     for at, segment in enumerate(bins.segments):
-        found = _place(segment.start, 1 / segment.width, before)
+        found = _place(segment.start, scale=1 / segment.width, before=before)
         is_last = at + 1 == len(bins.segments)
         branches.append((_compare("<" if not is_last else "<=", segment.end), found))
         before += segment.count
@@ -245,7 +245,7 @@ def _compare(sign: str, number: Fraction) -> Expression:
     return Call(sign, (_VALUE, Literal(float(number), DOUBLE)), BOOLEAN)
 
 
-def _place(start: Fraction, scale: Fraction, before: int) -> Expression:
+def _place(start: Fraction, *, scale: Fraction, before: int) -> Expression:
     """Return how many bins are below a value, of which `before` are below `start`."""
     from_start = Call("-", (_VALUE, Literal(float(start), DOUBLE)), DOUBLE)
     number: Expression = Call("*", (from_start, Literal(float(scale), DOUBLE)), DOUBLE)
