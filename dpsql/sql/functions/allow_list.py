@@ -27,6 +27,7 @@ from dpsql.sql.functions.coercion import (
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
 from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -616,6 +617,7 @@ QUANTILES = frozenset(  # that a private query releases; the last is GoogleSQL's
     "median percentile_cont percentile_disc quantile quantile_cont quantile_disc approx_quantile "
     "approx_quantiles".split()
 )
+WRITTEN_AGGREGATES = EVERY_AGGREGATE | QUANTILES | SPREADS.keys()  # and VAR, as SQL Server has it
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 
