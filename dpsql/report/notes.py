@@ -189,7 +189,9 @@ def _count_listed(query: PrivateQuery) -> int | None:
 _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
-_CALL = re.compile(r"(?:count|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
+_CALL = re.compile(r"(?:count|count_?if|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
+_COUNTS_IF = re.compile(r"(?:count_?if|sum) ?\(", re.IGNORECASE)  # what a number of rows with a condition is written as
+_CONDITIONAL = re.compile(r"case\b|i?iff? ?\(", re.IGNORECASE)
 _STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
@@ -336,6 +338,11 @@ def _name_call(measure: Measure) -> str:
     """
     argument = _read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
+        words = "" if measure.words is None else " ".join(measure.words.fragment.split())
+        if argument and _COUNTS_IF.match(words):
+            return f"{shorten(_STATED.sub('', words).removesuffix(')'))})"
+        if not any(map(is_presence, split_conjuncts(measure.condition))) and words[:3].lower() == "avg":
+            argument = "*"  # the rows of a share
         return _write_call("COUNT", argument or "*", measure=measure)
     return _write_call("SUM", argument, measure=measure)
 
@@ -349,7 +356,7 @@ def _name_argument(measure: Measure) -> str:
 def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     """Return a call with a sign that the measure has a FILTER, as far as the measure knows."""
     call = f"{name}({shorten(argument)})" if argument else f"{name} of {_name_argument(measure)}"
-    conditions = split_conjuncts(measure.condition)
+    conditions = [] if _CONDITIONAL.match(argument) else split_conjuncts(measure.condition)
     if argument != "*" and measure.aggregate is Aggregate.ROWS:  # where a value is present, by what it counts
         conditions = [each for each in conditions if not is_presence(each)]
     return f"{call} FILTER (…)" if conditions else call

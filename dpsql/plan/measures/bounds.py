@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
@@ -26,7 +26,7 @@ from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
-_SOME_ROWS = 20
+_SOME_ROWS, _SOME_MOST = 20, 500
 _ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
 _NAME_LENGTH = len("count")
 
@@ -103,7 +103,7 @@ class _Bounding:
         """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self._propose_rows()}"
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
             reason = (
@@ -114,6 +114,12 @@ class _Bounding:
         most = int(self.rows.total)
         asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
         return most if asked is None else asked
+
+    def _find_most(self, measure: Measure) -> int:
+        """Return an upper bound of a mean that suits a hint: that of a row where it is known, 1 for a share."""
+        same = (each for each in self.query.measures if each.words == measure.words and each.argument is not None)
+        found = [self._bound_argument(each, Totals(self.table_rows, self._find_totals)).high for each in same]
+        return max(1, ceil(found[0])) if found and isfinite(found[0]) else _SOME_MOST
 
     def _bound_sum(self, measure: Measure) -> Measure:
         """Return a sum with the bounds that follow from those of the columns in it."""
@@ -219,15 +225,15 @@ def _apply_stated(measure: Measure) -> Measure:
     )
 
 
-def _propose_stated(measure: Measure) -> str:
+def _propose_stated(measure: Measure, *, most: int = _SOME_MOST) -> str:
     """Return a hint with the measure as the query has it, and with bounds."""
     example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
     words = example if measure.words is None else " ".join(measure.words.fragment.split())
-    is_count = words[:_NAME_LENGTH].lower() == "count"
     is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    is_count = measure.aggregate is Aggregate.ROWS and not is_mean
     meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
     meaning = "the mean of one unit" if is_mean else meaning
-    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    bounds = f"contribution_bounds_per_group => (0, {_SOME_ROWS if is_count else most})"
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 

@@ -32,6 +32,7 @@ from dpsql.sql.analysis.measures import (
     name_unit,
     read_end_argument,
     read_measure,
+    set_columns,
 )
 from dpsql.sql.analysis.ranked_statements import (
     ListReading,
@@ -149,10 +150,10 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         else:
             divisor = None if item.measure.divisor is None else measures.index(item.measure.divisor)
             outputs.append(Output(item.name, None, measures.index(item.measure.measure), divisor, item.end))
+    find_columns = partial(find_private_columns, source=body.source, catalog=catalog)
     for at, each in enumerate(measures):
-        if each.argument is not None:
-            columns = find_private_columns(each.argument, body.source, catalog=catalog)
-            measures = (*measures[:at], replace(each, columns=columns), *measures[at + 1 :])
+        if each.argument is not None or each.former is not None:
+            measures = (*measures[:at], set_columns(each, find_columns), *measures[at + 1 :])
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,

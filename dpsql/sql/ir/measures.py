@@ -92,7 +92,8 @@ class Measure:
     (table, column). `stated` are the bounds that the query itself has for it. `bounds` are those of one unit in one
     group, None until the query is planned. `row_range` is the public range of one row's value, to which every row is
     clamped, where it is narrower than the bounds; None where nothing more is known. Measures of one `weight` count each
-    unit alike. `words` are what the analyst wrote, with their place.
+    unit alike. `words` are what the analyst wrote, with their place. `former` is the measure that 0.11 read in
+    these words, where it is another one.
     """
 
     aggregate: Aggregate
@@ -104,6 +105,7 @@ class Measure:
     stated: StatedBounds | None = None
     weight: Weight | None = None
     words: Place | None = field(default=None, compare=False, repr=False)
+    former: Measure | None = field(default=None, compare=False, repr=False)
 
     @property
     def type(self) -> Type:

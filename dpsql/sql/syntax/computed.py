@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
-_HOISTED = frozenset(["count", "sum", "avg"])
+_HOISTED = frozenset(["count", "sum", "avg", "count_if", "countif"])
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
 _NOT_A_COLUMN_AFTER = frozenset(
