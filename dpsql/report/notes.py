@@ -340,7 +340,7 @@ def _name_call(measure: Measure) -> str:
     if measure.aggregate is Aggregate.ROWS:
         words = "" if measure.words is None else " ".join(measure.words.fragment.split())
         if argument and _COUNTS_IF.match(words):
-            return f"{shorten(_STATED.sub('', words).removesuffix(')'))})"
+            return f"{words.partition('(')[0].rstrip()}({shorten(argument)})"
         if not any(map(is_presence, split_conjuncts(measure.condition))) and words[:3].lower() == "avg":
             argument = "*"  # the rows of a share
         return _write_call("COUNT", argument or "*", measure=measure)

@@ -123,8 +123,9 @@ class Keys:
     """Keys of a question and of its release, and those under which an equivalent text may have stored the answer.
 
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
-    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key
-    that 0.11 gave to the question, where its statement means something else today; "" where it does not.
+    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among, or of the condition
+    as 0.11 read it. `earlier` is the key that 0.11 gave to the question, where its statement means something else
+    today; "" where it does not.
     """
 
     question: str
@@ -452,7 +453,10 @@ def _count_same_rows(measures: Sequence[Measure], earlier: Sequence[Measure]) ->
     """Say whether measures are those that 0.11 had, of which some count the same rows by another condition."""
     return len(measures) == len(earlier) and all(
         then == now
-        or (now.former is not None and then.aggregate is now.aggregate is Aggregate.ROWS and then.bounds == now.bounds)
+        or (
+            now.former is not None
+            and (then.aggregate, then.condition, then.bounds) == (Aggregate.ROWS, now.former.condition, now.bounds)
+        )
         for now, then in zip(measures, earlier, strict=True)
     )
 
