@@ -26,6 +26,7 @@ from dpsql.sql.functions.allow_list import (
 )
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -117,7 +118,8 @@ def _aggregates() -> str:
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
         ],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE)), "refused"],
+        [code(sorted(CONDITIONAL_CALLS)), "as [other spellings](measures.md#conditions-in-an-aggregate)"],
+        [code(sorted(REFUSED - INSIDE - CONDITIONAL_CALLS)), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

@@ -196,6 +196,16 @@ _STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
 
+def note_ranking(plan: Plan) -> Plan:
+    """Return the plan with a note on the measure that ranks its groups, where no column of the answer is that."""
+    query = plan.query
+    shown = any(each.key is None and each.divisor is None and each.measure == 0 for each in query.outputs)
+    if shown or query.clause.shape != "top":
+        return plan
+    note = f"the groups are ranked by {_name_call(query.measures[0])}, as AVG alone does not rank"
+    return replace(plan, query=replace(query, list_note="; ".join(filter(None, [note, query.list_note]))))
+
+
 def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     """Return in words what bounds each unit where values are released, and what true values can be; "" if nothing does.
 
@@ -219,6 +229,7 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         query.measures[output.measure] for output in query.outputs if output.key is None and output.divisor is None
     ]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
+    alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"

@@ -15,12 +15,12 @@ from math import ceil, inf, isfinite
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
-from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
+from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.tree import ColumnRef, Literal
 from dpsql.sql.ir.types import NULL, Family
 from dpsql.terms import Terms, read_whole_number
 
@@ -69,7 +69,7 @@ class _Bounding:
     """Bounds of the measures of one query; `policy` has the private tables by name.
 
     `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
-    unit in each, and `rows` those that FROM can make.
+    unit in each, and `rows` those that FROM can make in one group, in which the `grouped` columns have one value.
     """
 
     query: PrivateQuery
@@ -77,6 +77,7 @@ class _Bounding:
     tables: dict[tuple[str, ...], list[tuple[str, PrivateTable]]] = field(init=False)
     table_rows: dict[tuple[str, ...], TableRows] = field(init=False)
     rows: Rows = field(init=False)
+    grouped: Columns = field(init=False)
 
     def __post_init__(self) -> None:
         units = dict(self.query.protected)
@@ -87,7 +88,9 @@ class _Bounding:
         for path, named in self.tables.items():
             bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
             self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
-        self.rows = count_rows(self.query.body.source, self.table_rows)
+        keys = self.query.keys
+        self.grouped = frozenset((key.relation, key.name) for key in keys if isinstance(key, ColumnRef))
+        self.rows = count_rows(self.query.body.source, self.table_rows, grouped=self.grouped)
 
     def bound(self, measure: Measure) -> Measure:
         """Return a measure with its bounds and the range of its rows."""
@@ -144,6 +147,7 @@ class _Bounding:
 
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
+        totals = replace(totals, grouped=self.grouped)
         return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
     def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:

@@ -132,7 +132,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
     if measured:
         ordered = [items[term.output] for term in order]
-        measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
+        measures, condition = _choose_measures(measured, ordered=ordered, clause=clause)
     if clause.shape == "all" or "domain" in clause.options:
         domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
     if measured:
@@ -418,13 +418,14 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
 
 
 def _choose_measures(
-    reader: Reader, measured: list[_Item], *, ordered: list[_Item], clause: Clause
+    measured: list[_Item], *, ordered: list[_Item], clause: Clause
 ) -> tuple[tuple[Measure, ...], Expression | None]:
     """Return the measures, the one that ranks first, and the condition of rows to count.
 
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
     counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
     others come in the order of their words, so the same measures, listed in another order, are the same question.
+    Groups with averages alone are ranked by the number of rows of the first.
     """
     found = [item.measure for item in measured if item.measure is not None]
     conditions = {each.measure.condition for each in found}
@@ -437,13 +438,8 @@ def _choose_measures(
             for each in (*ordered, *measured)
             if each.measure is not None and each.measure.divisor is None
         ]
-        if not able:
-            unit, where = write_name(name_unit(reader)), reader.place(measured[0].node)
-            hint = (
-                f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
-            )
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=where)
-        first = able[:1]
+        # an average does not rank: where there are no others, the number of its rows does, which divides it
+        first = (able or [each.divisor for each in found if each.divisor is not None])[:1]
     every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
     return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
 
@@ -640,13 +636,12 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
         if output.key is not None and is_cut:
             reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
             raise Refusal("order", reason, hint=by_measure, place=place)
-        if output.key is None and not first.descending:
+        if output.divisor is not None and is_cut:
+            raise Refusal("aggregate", "AVG does not rank groups.", hint=by_measure, place=place)
+        if output.key is None and output.divisor is None and not first.descending:
             reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
             hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
             raise Refusal("order", reason, hint=hint, place=place)
-        if output.divisor is not None:
-            hint = "Order by COUNT(*) or SUM, largest first."
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=place)
     outputs = [(term, query.outputs[term.output]) for term in query.keep]
     tests_others = any(
         term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None

@@ -171,7 +171,7 @@ def test_the_note_names_what_was_written() -> None:
         f"SELECT SUM(CASE WHEN {C} THEN 1 ELSE 0 END) AS a, COUNT_IF(ok) AS b, COUNT(*) FILTER (WHERE qty = 1) AS c "
         "FROM orders PRIVATE"
     )
-    words = "SUM(CASE WHEN amount > 10 THEN 1 ELSE 0 …), COUNT_IF(ok) and COUNT(*) FILTER (…): each user counted with"
+    words = "SUM(CASE WHEN amount > 10 THEN 1 ELSE 0 END), COUNT_IF(ok) and COUNT(*) FILTER (…): each user counted with"
     assert answer.note.startswith(words)
 
 
