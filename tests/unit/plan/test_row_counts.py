@@ -180,7 +180,7 @@ IN_GROUPS = {  # FROM, the unit and what the query groups by, and the bounds of 
     (OF_USERS, "u", "k % 2"): {"COUNT(*)": 2, "SUM(s)": 9},  # several keys in one group
     (OF_USERS, "u", "n"): {"COUNT(*)": 2},  # of what does not group the subquery
     (f"(SELECT u AS v, k AS j, s FROM {OF_USERS}) AS r", "v", "j"): {"COUNT(*)": 1, "SUM(s)": 9},
-    (f"{OF_USERS} JOIN c USING (u)", "u", "k"): {"COUNT(*)": 1, "SUM(s)": 9, "SUM(z)": 9},
+    (f"{OF_USERS} JOIN c USING (u)", "u", "s.k"): {"COUNT(*)": 1, "SUM(s)": 9, "SUM(z)": 9},
     (f"{OF_USERS} JOIN b ON s.u = b.u", "s.u", "s.k"): {"COUNT(*)": 3, "SUM(s)": 27, "SUM(y)": 9},
     (f"{OF_USERS} LEFT JOIN b ON s.u = b.u", "s.u", "b.k"): {"COUNT(*)": 6},
     (OF_UNKNOWN, "u", "k"): {"COUNT(*)": 1, "SUM(s)": 9},  # without `rows`

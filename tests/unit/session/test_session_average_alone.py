@@ -35,7 +35,8 @@ def test_groups_are_ranked_by_the_rows_of_the_average(implicit: bool) -> None:
     session = open_session(implicit=implicit)
     sql = ALONE if implicit else f"{ALONE} TOP 10 PRIVATE"
     answer = session.sql(sql)
-    assert [key for key, _ in answer.fetchall()] == ["a", "b", "c"]  # 3, 3 and 2 of 8 rows; the draw is far from a tie
+    keys = [key for key, _ in answer.fetchall()]
+    assert (sorted(keys[:2]), keys[2:]) == (["a", "b"], ["c"])  # of 3, 3 and 2 of 8 rows, far from a tie
     assert answer.note.startswith(TOLD)
     assert answer.receipt.list_note.startswith(TOLD)
     assert session.sql(sql).note.startswith(TOLD)  # also a stored answer
@@ -45,7 +46,7 @@ def test_groups_are_ranked_by_the_rows_of_the_average(implicit: bool) -> None:
 
 
 def test_the_order_is_that_of_the_rows() -> None:
-    answer = open_session().sql(f"{ALONE} TOP 2 PRIVATE WITH (epsilon = 10)")
+    answer = open_session().sql(f"{ALONE} TOP 2 PRIVATE WITH (epsilon = 5)")
     assert sorted(key for key, _ in answer.fetchall()) == ["a", "b"]
 
 
