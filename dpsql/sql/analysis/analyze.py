@@ -61,6 +61,7 @@ from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import parse
+from dpsql.sql.syntax.top_rows import write_limits
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -106,6 +107,8 @@ def analyze(  # noqa: PLR0913 - what a session has
             statement = scan(text, lenient=True, postgres=postgres)
         if statement is None:
             raise
+    if standard.is_private and (limited := write_limits(statement)) is not None:
+        statement = scan(limited, lenient=refused is not None, postgres=postgres)
     bound = bind(statement, parameters)
     command = None if refused else _read_command(statement, catalog)
     if command is not None:

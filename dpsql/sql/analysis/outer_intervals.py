@@ -35,7 +35,7 @@ from dpsql.sql.analysis.outer_measures import (
     write_call,
     write_integer,
 )
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 
@@ -124,7 +124,7 @@ def _replace_calls(
             reason = f"{function} takes one released measure of a private query that FROM reads as it is."
             raise Refusal("interval-end", reason, hint=hint, place=place)
         source, at = measure
-        output, is_high = found[source.inner].outputs[at], function == "value_high"
+        output, is_high = found[source.inner].outputs[at], function in HIGH_ENDS
         hidden = f"{'high' if is_high else 'low'} of {output.name}{_HIDDEN}"
         end = IntervalEnd(is_high, levels[source.inner])
         found = _add_end(found, source.inner, end=replace(output, name=hidden, end=end))
@@ -288,7 +288,7 @@ def _write_quotient_end(
     NULL where the divisor may be 0, unless it counts every row of the others: then it is at least 1 where the quotient
     exists.
     """
-    is_high, at = ascii_lower(str(call["function_name"])) == "value_high", quotient.source.inner
+    is_high, at = ascii_lower(str(call["function_name"])) in HIGH_ENDS, quotient.source.inner
     like, names = quotient.node, dict[tuple[int, bool], Tree]()
     part_side = is_high is not _is_negative(unwrap(list_arguments(like)[0]))
     for output_at, side in ((quotient.part, part_side), (quotient.whole, False), (quotient.whole, True)):

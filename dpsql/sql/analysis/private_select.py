@@ -43,7 +43,7 @@ from dpsql.sql.analysis.ranked_statements import (
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS, PatternCheck
+from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
@@ -310,7 +310,7 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
     for item in items:
         name = find_function(item.node)
         if name in INTERVAL_ENDS:
-            end = IntervalEnd(name == "value_high", level)
+            end = IntervalEnd(name in HIGH_ENDS, level)
             found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
             continue
         found.append(item)
@@ -406,7 +406,7 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
     measure, is_high, expression = None, None, None
     if find_function(node) in INTERVAL_ENDS:
         measure = read_end_argument(reader, node, named=_list_named(items))
-        is_high = find_function(node) == "value_high"
+        is_high = find_function(node) in HIGH_ENDS
     elif is_measure(node):
         measure = read_measure(reader, node)
     else:
