@@ -41,9 +41,10 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
-    tables = [terms.tables[name] for name in query.tables]
-    if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
-        reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
+    wanted = max(terms.min_units, *(terms.tables[name].min_units or 1 for name in query.tables))
+    if query.clause.shape == "top" and not ranks_units and wanted > 1:
+        who = "policy" if terms.min_units == 1 else "query"
+        reason = f"The {who} wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
     bounding = _Bounding(query, terms.tables)
