@@ -71,7 +71,7 @@ def simplify_average(total: Measure, divisor: Measure) -> tuple[Measure, Measure
     )
 
 
-def simplify_count(rows: Measure, argument: Expression, condition: Expression | None) -> Measure:
+def simplify_count(rows: Measure, argument: Expression, *, condition: Expression | None) -> Measure:
     """Return the number of rows of a FILTER where an argument has a value; that of a CASE is in the condition."""
     found = split_conditional(argument, zero_counts=True)
     if found is None:

@@ -183,7 +183,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         columns = list(counted.expressions)
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
-        if len(columns) == 1 and (found := _find_counted_unit(reader, columns[0], condition)) is not None:
+        if len(columns) == 1 and (found := _find_counted_unit(reader, columns[0], condition=condition)) is not None:
             return found
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
@@ -194,10 +194,10 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     if _is_unit(reader, argument):
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=where)
-    return ReadMeasure(simplify_count(_count_present(argument, condition, rows=rows), argument, condition))
+    return ReadMeasure(simplify_count(_count_present(argument, condition, rows=rows), argument, condition=condition))
 
 
-def _find_counted_unit(reader: Reader, node: Node, condition: Expression | None) -> ReadMeasure | None:
+def _find_counted_unit(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure | None:
     """Return the number of privacy units, for the unit or CASE WHEN c THEN unit END; None for anything else."""
     kind = type(node).__name__
     if kind == "Column":
