@@ -126,7 +126,7 @@ def _build_receipt(
         confinement=engines.read_confinement(own.engine),
         answered=answered,
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
-        read_as=str(query.clause) if query.clause.implied else "",
+        read_as=query.clause.words if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
         bounds=report.describe_bounds(query, drawn.bounded_by),
         cut=query.bucket_note,

@@ -15,6 +15,7 @@ from pathlib import Path
 import changelog_page
 import clients_page
 import engines_page
+import other_systems_page
 import python_page
 import sql_page
 
@@ -24,6 +25,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "engines.md": engines_page.page,
     "postgres-clients.md": clients_page.page,
     "python.md": python_page.page,
+    "sql/from-other-systems.md": other_systems_page.page,
     "sql/functions.md": sql_page.functions,
     "sql/limits.md": sql_page.limits,
     "sql/mechanism-losses.md": sql_page.losses,

@@ -215,7 +215,7 @@ class Plan(NotebookRepr):
         bound, cap = self.max_groups_contributed, self.spec.report.cap
         lines = [("warning", warning) for warning in self.warnings]
         lines += [("needs", self.needs)] if self.needs else []
-        lines += [("read as", str(clause))] if clause.implied else []
+        lines += [("read as", clause.words)] if clause.implied else []
         lines += [("note", query.list_note)] if query.list_note else []
         lines += [("mechanism", self.mechanism), *self._describe_choice()]
         lines += [] if self.rule is None else [("certificate", self.certificate.value)]

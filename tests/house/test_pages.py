@@ -36,6 +36,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/how-to/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
     ("docs/how-to/postgres.md", "python"): "tests/server/wire/test_docs.py",
     ("docs/how-to/postgres.md", "sql"): "tests/server/wire/test_docs.py",
+    ("docs/reference/sql/from-other-systems.md", "sql"): "tests/unit/session/test_session_other_systems.py",
     ("docs/reference/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
     ("docs/reference/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }

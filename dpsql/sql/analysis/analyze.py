@@ -61,7 +61,6 @@ from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import parse
-from dpsql.sql.syntax.top_rows import write_limits
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -107,14 +106,16 @@ def analyze(  # noqa: PLR0913 - what a session has
             statement = scan(text, lenient=True, postgres=postgres)
         if statement is None:
             raise
-    if standard.is_private and (limited := write_limits(statement)) is not None:
-        statement = scan(limited, lenient=refused is not None, postgres=postgres)
     bound = bind(statement, parameters)
     command = None if refused else _read_command(statement, catalog)
     if command is not None:
         return command
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
+    if (standard.is_private or header is not None) and "top" in text.lower():
+        from dpsql.sql.syntax.leading_top import read_top_as_limit
+
+        plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
     asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)
     try:
         return _read_statement(asked, standard, parser=parser, otherwise=refused)

@@ -35,7 +35,18 @@ from dpsql.sql.ir.statements import (
     list_factors,
 )
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan, Sorted
+from dpsql.sql.ir.tree import (
+    Cast,
+    ColumnRef,
+    Derived,
+    Expression,
+    FromWhere,
+    Joined,
+    Literal,
+    Scan,
+    Sorted,
+    list_scans,
+)
 from dpsql.sql.ir.types import TEXT, Family, find_read_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
@@ -66,6 +77,28 @@ def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalo
         hint = "Group by one key, or leave the option out."
         raise Refusal("domain", "A known domain is that of a single key.", hint=hint, place=option.place)
     return read_values("domain", option, key=keys[0], catalog=catalog)
+
+
+def find_joined_domain(query: PrivateQuery) -> TableDomain | None:
+    """Return the values of a key that is a column of a public table in FROM; None for any other key, or several.
+
+        SELECT item, COUNT(*) FROM orders RIGHT JOIN (SELECT DISTINCT item FROM items) USING (item) GROUP BY item
+
+    Every row has one of these values, so that they are the groups, also those that have no row.
+    """
+    key = query.keys[0] if len(query.keys) == 1 else None
+    if not isinstance(key, ColumnRef):
+        return None
+    waiting = [query.body.source]
+    while waiting:
+        relation = waiting.pop()
+        if isinstance(relation, Joined):
+            waiting += [relation.left, relation.right]
+        elif isinstance(relation, Scan | Derived) and relation.number == key.relation:
+            body = FromWhere(relation, None)
+            is_public = not any(scan.path in query.private_paths for scan in list_scans(body))
+            return TableDomain(body, key) if is_public else None
+    return None
 
 
 def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> KeyDomain:
@@ -178,7 +211,8 @@ def set_known_groups(query: PrivateQuery, texts: Iterable[str | None]) -> Privat
     """
     if query.domain is None:
         return query
-    place = query.clause.options["domain"].place
+    option = query.clause.options.get("domain")  # else the domain is that of a column of a table in FROM
+    place = query.clause.place if option is None else option.place
     known = tuple(text for text in texts if text is not None)
     if len(known) > MOST_GROUPS:
         hint = "List those that matter: domain = ['DE', 'FR']."

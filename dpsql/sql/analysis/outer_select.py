@@ -5,10 +5,12 @@ A private SELECT that computes with its measures is split into one that releases
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
+from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
@@ -32,12 +34,12 @@ from dpsql.sql.analysis.ranked_statements import (
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
-from dpsql.sql.ir.statements import OuterSelect, PrivateQuery
+from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
-from dpsql.sql.syntax.block import flatten, nest, split
-from dpsql.sql.syntax.clause import find_clauses, list_select_tokens, several_queries, split_clause
+from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
+from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
 from dpsql.sql.syntax.implied import (
@@ -54,6 +56,9 @@ from dpsql.sql.syntax.spans import (
     name_released,
     write_parts,
 )
+
+if TYPE_CHECKING:
+    from dpsql.sql.syntax.grouping_sets import GroupingSets
 
 _OF_ORDER = frozenset(["nulls", "first", "last"])
 
@@ -74,7 +79,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
     written = bool(spans)
     if spans:
         check_header(asked)
-        found = [_read_span(asked, span, statement=statement) for span in spans]
+        found = [each for span in spans for each in _read_span_sets(asked, span, statement=statement)]
         for at, each in enumerate(found):
             check_explicit(asked, each.query, computed=each.computed)
             _check_windows(asked, each)
@@ -85,15 +90,19 @@ def read_outer_select(  # noqa: C901 - one rule after another
     else:
         implied = find_implied(asked, standard)
         marks = [clause.head[-1].start for clause in implied]
-        read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=standard.max_k)
-        found = [read(clause) for clause in implied]
+        read = partial(_read_implied_sets, asked, marks=marks, otherwise=otherwise, max_k=standard.max_k)
+        found = [each for clause in implied for each in read(clause)]
     mains = [each for each in found if each.span.is_main]
-    if mains and mains[0].computed is None:
+    if mains and mains[0].computed is None and mains[0].sets is None:
         if len(found) > 1:
             raise several_queries(statement, mains[0].span.clause)
         return None
     computed = {
-        at: _write_computed(asked, each, number=at + 1, parser=parser) for at, each in enumerate(found) if each.computed
+        at: _write_sets(asked, found, start=at, parser=parser)
+        if each.sets
+        else _write_computed(asked, each, number=at + 1, parser=parser)
+        for at, each in enumerate(found)
+        if each.computed or each.sets
     }
     spans = [each.span for each in found]
     arrays = find_array_values(statement, tokens)
@@ -153,23 +162,54 @@ def _bind_outer(asked: AnalysisRequest, value: Value, *, arrays: Collection[Valu
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole."""
+    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole.
+
+    A query of one of several grouping sets has all `sets`, which follow each other.
+    """
 
     span: PrivateSpan
     query: PrivateQuery
     computed: ComputedSelect | None = None
     refused: Refusal | Unsupported | None = None
+    sets: GroupingSets | None = None
 
     @property
     def released(self) -> PrivateQuery:
         """The private query without the order and limit that are those of the SELECT around it."""
-        return self.query if self.computed is None else replace(self.query, order=(), limit=None)
+        is_inside = self.computed is not None or self.sets is not None
+        return replace(self.query, order=(), limit=None) if is_inside else self.query
 
 
-def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> _Found:
-    """Return one private query of a statement."""
+def _lift(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> SplitStatement:
+    """Return one private query of a statement, split from its clause."""
     lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=asked.bound.__getitem__)
-    lifted = put_header_options(lifted, asked.header)
+    return put_header_options(lifted, asked.header)
+
+
+def _has_sets(span: PrivateSpan) -> bool:
+    """Say whether a private query may have grouping sets, which few have."""
+    return any(token.token_type.name in GROUPING_SETS for token in span.tokens)
+
+
+def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
+    """Return the private queries that a text in place of one means: one for each of its grouping sets."""
+    lifted = _lift(asked, span, statement=statement)
+    sets = None
+    if _has_sets(span):
+        from dpsql.sql.analysis import grouped_parts
+
+        sets = grouped_parts.expand_grouping_sets(statement, lifted.tokens)
+    if sets is None:
+        return [_read_span(asked, lifted, span=span, statement=statement)]
+    read = partial(_read_span, asked, span=span, statement=statement)
+    queries = grouped_parts.read_sets(lifted, sets, read=read, catalog=asked.catalog)
+    return [replace(each, sets=sets) for each in queries]
+
+
+def _read_span(
+    asked: AnalysisRequest, lifted: SplitStatement, *, span: PrivateSpan, statement: ScannedStatement
+) -> _Found:
+    """Return one private query of a statement."""
     try:
         if asked.is_lenient:
             check_tokens(asked.scanned, span.tokens)
@@ -190,6 +230,52 @@ def _read_span(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedS
     return _Found(span, query, computed, refused)
 
 
+def _find_implied_span(
+    asked: AnalysisRequest,
+    clause: ImpliedClause,
+    *,
+    all_groups: bool,
+    marks: Collection[int],
+    otherwise: Refusal | Unsupported,
+) -> tuple[ScannedStatement, PrivateSpan]:
+    """Return a statement with its implied clause, and the private query that this ends; raise `otherwise` for none."""
+    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
+    tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+    spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
+    if not spans:  # what the clause would end is no query
+        raise otherwise
+    return explicit, spans[0]
+
+
+def _read_implied_sets(
+    asked: AnalysisRequest,
+    clause: ImpliedClause,
+    *,
+    marks: Collection[int],
+    otherwise: Refusal | Unsupported,
+    max_k: int,
+) -> list[_Found]:
+    """Return the private queries of an implied clause: one for each grouping set of its query."""
+    read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=max_k)
+    sets = None
+    if any(token.token_type.name in GROUPING_SETS for token in clause.head):
+        from dpsql.sql.analysis import grouped_parts
+
+        explicit, span = _find_implied_span(asked, clause, all_groups=False, marks=marks, otherwise=otherwise)
+        sets = grouped_parts.expand_grouping_sets(explicit, _lift(asked, span, statement=explicit).tokens)
+    if sets is None:
+        return [read(clause)]
+    found = list[_Found]()
+    for each in sets.sets:
+        one = read(
+            replace(clause, is_total=each.is_total), choose=partial(grouped_parts.choose_set, sets=sets, chosen=each)
+        )
+        # LIMIT would cut the rows of all sets together, and a domain is that of one key
+        cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
+        found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
+    return found
+
+
 def _read_implied_span(
     asked: AnalysisRequest,
     clause: ImpliedClause,
@@ -197,18 +283,19 @@ def _read_implied_span(
     marks: Collection[int],
     otherwise: Refusal | Unsupported,
     max_k: int,
+    choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted,
 ) -> _Found:
-    """Return the private query of an implied clause; raise `otherwise` where it is none."""
+    """Return the private query of an implied clause, or of the grouping set that `choose` takes of it.
+
+    Raises `otherwise` where it is none.
+    """
     read_spans = list[_Found]()
 
     def read(*, all_groups: bool) -> PrivateQuery:
-        explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
-        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
-        if not spans:  # what the clause would end is no query
-            raise otherwise
+        explicit, span = _find_implied_span(asked, clause, all_groups=all_groups, marks=marks, otherwise=otherwise)
         try:
-            read_spans[:] = [_read_span(asked, spans[0], statement=explicit)]
+            lifted = choose(_lift(asked, span, statement=explicit))
+            read_spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
@@ -223,8 +310,29 @@ def _read_implied_span(
             raise (_find_unknown(asked, read_spans[0]) or error) from None
 
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
-    query = read_implied(clause, read, by=reading)
-    return replace(read_spans[0], query=query)
+    try:
+        query = read_implied(clause, read, by=reading)
+        return replace(read_spans[0], query=query)
+    except Refusal as error:
+        per = _find_per(asked, read_spans, clause=clause) if error.code == "window" else None
+        if per is None or (per.k or 0) > max_k:
+            raise
+
+    def choose_per(lifted: SplitStatement) -> SplitStatement:
+        known = lifted.clause
+        is_top = known is not None and known.shape == "top"
+        return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
+
+    stated = replace(clause, k=per.k or clause.k, may_be_all=False)  # the statement says how many it wants
+    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose_per)
+
+
+def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
+    """Return the clause with PER that QUALIFY of a private SELECT asks for, None without it."""
+    each = next(iter(found), None)
+    if each is None or each.computed is None:
+        return None
+    return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause).find_per(each.query)
 
 
 def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
@@ -256,11 +364,37 @@ def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClau
         RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
 
 
+def _write_sets(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around the private queries of grouping sets, the first of which is number `start`, from 0."""
+    sets = found[start].sets
+    assert sets is not None  # noqa: S101 - of the caller
+    written = list[tuple[Parts, list[str]]]()
+    for number, each in enumerate(found[start : start + len(sets.sets)], start + 1):
+        if each.computed is not None:
+            written.append(_write_select(asked, each, number=number, parser=parser))
+            continue
+        names = [output.name for output in each.query.outputs]
+        columns = ", ".join(map(quote_name, names))
+        written.append(((f"SELECT {columns} FROM {quote_name(name_released(number))}",), names))  # noqa: S608
+    parts = sets.write(written)
+    return parts if found[start].span.is_main else ["(", *parts, ")"]
+
+
 def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:
-    """Return the SELECT around a private query that computes with its measures."""
+    """Return the SELECT around a private query that computes with its measures, in parentheses inside another one."""
+    parts, _ = _write_select(asked, found, number=number, parser=parser)
+    return parts if found.span.is_main else ["(", *parts, ")"]
+
+
+def _write_select(
+    asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser
+) -> tuple[Parts, list[str]]:
+    """Return the SELECT around a private query that computes with its measures, and its columns."""
     computed, statement = found.computed, asked.statement
     assert computed is not None  # noqa: S101 - of the caller
     outputs = [output.name for output in found.query.outputs]
+    if found.sets is not None:
+        computed = computed.without_order()
     parts, written = computed.write(outputs, source=name_released(number))
     names = [ascii_lower(name) for name in written]
     if len(set(names)) < len(names):
@@ -272,7 +406,7 @@ def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parse
     ungrouped = find_ungrouped(text, names, columns=columns, parser=parser)
     if ungrouped:
         raise _refuse_ungrouped(statement, found, ungrouped=ungrouped, columns=columns)
-    return parts if found.span.is_main else ["(", *parts, ")"]
+    return parts, written
 
 
 def _refuse_ungrouped(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
-from dpsql.sql.analysis.domains import read_assumption, read_domain, read_partitions
+from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
@@ -570,7 +570,12 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
     if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
-            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            found = replace(found, domain=find_joined_domain(found))
+        if found.domain is None and not found.clause.options.get("domain"):
+            hint = (
+                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
+            )
+            hint += "['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found, clause, by=by)

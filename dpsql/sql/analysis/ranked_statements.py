@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_text, write_name
@@ -27,8 +28,8 @@ from dpsql.sql.analysis.named_bounds import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
 from dpsql.sql.ir.scope import split_conjuncts
-from dpsql.sql.ir.statements import CutList, PrivateQuery, count_groups
-from dpsql.sql.ir.tree import ColumnRef, In, Literal, list_scans, strip_casts
+from dpsql.sql.ir.statements import Clause, CutList, Name, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.tree import ColumnRef, Expression, In, Literal, list_scans, strip_casts
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
@@ -46,7 +47,13 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
-from dpsql.sql.syntax.select_list import OpenBounds, RankedWindow, Total, read_limit_of_rank
+from dpsql.sql.syntax.select_list import (
+    OpenBounds,
+    RankedWindow,
+    Total,
+    read_limit_of_qualify,
+    read_limit_of_rank,
+)
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
 
 if TYPE_CHECKING:
@@ -107,6 +114,35 @@ class RankedSelect:
         if found:
             place = self.statement.place(found[0].first, found[0].last)
             raise Refusal("window", _REASON, hint=self._write_hint(found, query), place=place)
+
+    def find_per(self, query: PrivateQuery) -> Clause | None:
+        """Return the clause with PER that QUALIFY asks for, where the text has the values of the partitions.
+
+            QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY COUNT(*) DESC) <= 3
+
+        None for any other QUALIFY, and where a group could be in a partition that the text does not name.
+        """
+        windows, clause = self.computed.windows, query.clause
+        partition = windows[0].partition if windows else ()
+        keys = self._list_keys(windows[0], query) if windows else []
+        is_one = all(window.is_ranked and window.partition == partition for window in windows)
+        is_open = clause.stated is None and clause.per is None and not {"domain", "partitions"} & clause.options.keys()
+        if not (is_one and is_open and len(keys) == 1 and keys[0] is not None and len(query.keys) > 1):
+            return None
+        k = read_limit_of_qualify(nest(self.computed.words).nodes, windows=windows)
+        known = self._list_partitions(query, key=keys[0])
+        if k is None or not known:
+            return None
+        name = next(output.name for output in query.outputs if output.key == keys[0])
+        options = {**clause.options, "partitions": Option(known, clause.place)}
+        return replace(clause, k=k, per=Name(name, clause.place), options=MappingProxyType(options))
+
+    def _list_partitions(self, query: PrivateQuery, *, key: int) -> tuple[str, ...]:
+        """Return the values of a key by the text, none where it can be NULL or have others."""
+        values = _list_text_values(query, self.catalog, key=key)
+        texts = [each.value for each in map(strip_casts, values) if isinstance(each, Literal)]
+        is_known = len(texts) == len(values) and not any(text is None for text in texts)
+        return tuple(map(str, texts)) if is_known else ()
 
     def _list_keys(self, window: RankedWindow, query: PrivateQuery) -> list[int | None]:
         """Return the keys of the query in PARTITION BY."""
@@ -338,14 +374,20 @@ def write_per(
     return _PER_LATER.format(clause=clause, key=name, names=names)
 
 
-def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
-    """Return the values of a key as the option `partitions` takes them; "" where neither text nor policy has them."""
+def _list_text_values(query: PrivateQuery, catalog: Catalog, *, key: int) -> Sequence[Expression]:
+    """Return the values that a key can have by the text alone; none where that does not tell them."""
     expression = query.keys[key]
     known = list_known_values(expression, query.body, catalog=catalog)
     for condition in split_conjuncts(query.body.where):
         if known is None and isinstance(condition, In) and strip_casts(condition.argument) == strip_casts(expression):
             bare = [strip_casts(choice) for choice in condition.choices]
             known = tuple(each for each in bare if isinstance(each, Literal)) if len(bare) <= MAX_LISTED else None
+    return known or ()
+
+
+def _find_partitions(query: PrivateQuery, catalog: Catalog, *, key: int) -> str:
+    """Return the values of a key as the option `partitions` takes them; "" where neither text nor policy has them."""
+    known = _list_text_values(query, catalog, key=key)
     if known:
         bare = [strip_casts(each) for each in known]
         texts = [str(each.value) for each in bare if isinstance(each, Literal) and each.value is not None]

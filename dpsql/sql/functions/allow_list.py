@@ -598,8 +598,8 @@ FUNCTIONS: dict[str, Rule] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCT
 TAKES_INTERVAL = frozenset(["time_bucket", "date_add"])
 AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
 WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value".split())
-HIGH_ENDS = frozenset(["value_high", "dp_interval_high"])  # the second names are Snowflake's
-INTERVAL_ENDS = HIGH_ENDS | {"value_low", "dp_interval_low"}  # of measures that a private query releases
+HIGH_ENDS = frozenset(["value_high", "dp_interval_high"])  # of the intervals of measures that a private query releases
+INTERVAL_ENDS = HIGH_ENDS | {"value_low", "dp_interval_low"}  # by their names here, and by Snowflake's
 INSIDE = AGGREGATES | WINDOWS  # what subqueries may call
 EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last "

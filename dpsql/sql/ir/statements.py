@@ -226,6 +226,11 @@ class Clause:
         return f"TOP {self.k or 'ADAPTIVE'} PRIVATE"
 
     @property
+    def words(self) -> str:
+        """The clause with PER, as a receipt says how standard SQL was read."""
+        return str(self) if self.per is None else f"{self} PER {self.per.text}"
+
+    @property
     def is_adaptive(self) -> bool:
         """Whether the number of keys is chosen in private."""
         return self.shape == "top" and self.k is None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Node: TypeAlias = "Token | Block"
 Nodes = tuple[Node, ...]
 
+GROUPING_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])  # the first words of grouping sets
 SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 AGGREGATES = EVERY_AGGREGATE | {"columns"}  # COLUMNS(*) stands for several
 _OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
+_AS_TEXT = "="  # before a text that stands in place of another one
 _HOISTED = frozenset(["count", "sum", "avg", "count_if", "countif"])
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
@@ -92,7 +93,7 @@ def is_measure_name(name: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Item:
+class SelectItem:
     """An item of the select list: its expression, its alias, which is "" without one, and both together."""
 
     nodes: Nodes
@@ -108,7 +109,7 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class GroupKey:
     """A group key: its words, the number of its nodes, and the item of the private query that it is."""
 
     spelling: tuple[Spelling, ...]
@@ -134,7 +135,7 @@ class _Order:
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class Level:
     """Nodes of an expression, with the types of the tokens around them, and the word before their parentheses."""
 
     nodes: Nodes
@@ -202,6 +203,11 @@ class ComputedSelect:
         found += [f" FROM {quote_name(source)} AS {RELEASED}", *(_refer(each, refers) for each in self.rest)]
         return tuple(found), [column for _, column in shown]
 
+    def without_order(self) -> ComputedSelect:
+        """Return the same without ORDER BY and LIMIT, which are those of more rows."""
+        ends = (at for at, part in enumerate(self.rest) if part in {" ORDER BY ", " LIMIT "})
+        return replace(self, rest=self.rest[: next(ends, len(self.rest))])
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -224,39 +230,47 @@ def _qualify(column: str) -> str:
 
 
 def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
-    """Return a part of the SELECT with the columns that it refers to by number."""
+    """Return a part of the SELECT with the columns that it refers to by number, and literals that were put in."""
     if isinstance(part, str):
         return part
-    return Slice(part.start, part.end, tuple((start, end, refers[int(at)]) for start, end, at in part.replaced))
+    return Slice(
+        part.start,
+        part.end,
+        tuple(
+            (start, end, f" {at[1:]} " if at.startswith(_AS_TEXT) else refers[int(at)])
+            for start, end, at in part.replaced
+        ),
+    )
 
 
 def split_measures(statement: ScannedStatement, tokens: list[Token]) -> ComputedSelect | None:
     """Return the parts of a SELECT that computes with measures, without its clause; None for any other."""
-    reader = _read(statement, tokens)
+    reader = read_select(statement, tokens)
     return None if reader is None else reader.split()
 
 
 def read_ranking(statement: ScannedStatement, tokens: list[Token]) -> Ranking | None:
     """Return the columns of a SELECT with measures, None for one that is read otherwise."""
-    reader = _read(statement, tokens)
+    reader = read_select(statement, tokens)
     return None if reader is None else reader.rank()
 
 
 @dataclass(slots=True)
-class _Reader:
+class SelectReader:
     """The outermost SELECT of a statement, behind the nodes of its `head`, while its measures and keys are found."""
 
     statement: ScannedStatement
     head: Nodes
     select: Select
-    items: list[_Item]
+    items: list[SelectItem]
     measures: list[_Measure] = field(default_factory=list)
     found: dict[int, _Measure] = field(default_factory=dict)  # by where each of their calls starts
     calls: list[CallNodes] = field(default_factory=list)  # where they stand
-    keys: list[_Key] = field(default_factory=list)
+    keys: list[GroupKey] = field(default_factory=list)
     hidden: list[Nodes] = field(default_factory=list)  # keys that are not selected
 
     def split(self) -> ComputedSelect | None:
+        """Return the parts of a SELECT that computes with measures; None for any other."""
         every = self._list_calls()
         if every is None or not self._find_keys():
             return None
@@ -293,7 +307,7 @@ class _Reader:
             tests_others=not self._asks_for_large(self.select.clause("HAVING")),
             words=tuple(flatten(self.select.nodes)),
             windows=tuple(self._list_windows()),
-            ranked=next((_slice(call.nodes) for call in self.calls if self._spell(call.nodes) == ranked), None),
+            ranked=next((_slice(call.nodes) for call in self.calls if self.spell(call.nodes) == ranked), None),
             inner=tuple(self._write_source(shown)),
             order=self._find_computed_order(terms[0]) if terms else None,
         )
@@ -309,15 +323,15 @@ class _Reader:
             return None
         self.calls = every
         for call in every:
-            measure = _Measure(self._spell(call.nodes))
+            measure = _Measure(self.spell(call.nodes))
             self.measures += [] if measure in self.measures else [measure]
         self._note_keys([item.nodes for item in shown])
         orders = [self._find_order(term) for term in self._terms("ORDER_BY")]
         first = next((order.measure for order in orders if order.measure is not None), None)
         ranked = self._find_ranked() if first is None else self.measures[first].words
-        ranks = next((item for item in measured if self._spell(item.nodes) == ranked), None)
+        ranks = next((item for item in measured if self.spell(item.nodes) == ranked), None)
         order = self.select.section("ORDER_BY")
-        names = {id(item): ascii_lower(self._name(item)) for item in self.items}
+        names = {id(item): ascii_lower(self.name_item(item)) for item in self.items}
         return Ranking(
             keys=tuple(names[id(item)] for item in shown),
             totals={names[id(item)]: tuple(self._write_total(item.calls[0], shown)) for item in measured},
@@ -326,7 +340,8 @@ class _Reader:
             order=_slice(order) if order else None,
         )
 
-    def _spell(self, nodes: Nodes) -> tuple[Spelling, ...]:
+    def spell(self, nodes: Nodes) -> tuple[Spelling, ...]:
+        """Return nodes as they compare with others."""
         return spell(self.statement, nodes)
 
     def _terms(self, kind: str) -> list[Nodes]:
@@ -335,7 +350,11 @@ class _Reader:
     def _text(self, nodes: Nodes) -> str:
         return " ".join(self.statement.text[first_token(nodes).start : last_token(nodes).end + 1].split())
 
-    def _name(self, item: _Item) -> str:
+    def is_same(self, nodes: Nodes, spelling: Sequence[Spelling]) -> bool:
+        """Say whether an expression is written as another one is spelled."""
+        return is_same(self.spell(nodes), spelling)
+
+    def name_item(self, item: SelectItem) -> str:
         """Return the alias of an item, or the column that it is, or its text as written."""
         if item.alias:
             return item.alias
@@ -346,7 +365,7 @@ class _Reader:
         return self._text(item.nodes)
 
     def _note_keys(self, keys: Sequence[Nodes]) -> None:
-        self.keys = [_Key(self._spell(nodes), len(nodes), at) for at, nodes in enumerate(keys)]
+        self.keys = [GroupKey(self.spell(nodes), len(nodes), at) for at, nodes in enumerate(keys)]
 
     def _list_calls(self) -> list[CallNodes] | None:
         """Return the measures of all clauses, in their order; None where an aggregate is no measure.
@@ -361,7 +380,7 @@ class _Reader:
             *self._terms("ORDER_BY"),
         ]:
             calls = find_calls(nodes)
-            words = [self._spell(call.nodes) for call in calls]
+            words = [self.spell(call.nodes) for call in calls]
             together = frozenset(words) if len(set(words)) > 1 else frozenset[tuple[Spelling, ...]]()
             for call, each in zip(calls, words, strict=True):
                 nested = any(
@@ -376,7 +395,7 @@ class _Reader:
 
     def _find_number(self, call: CallNodes) -> int:
         """Return the number, from 0, of the measure that a call is, or of the same one beside it."""
-        words = self._spell(call.nodes)
+        words = self.spell(call.nodes)
         measure = self.found.get(first_token(call.nodes).start, _Measure(words))
         if measure in self.measures:
             return self.measures.index(measure)
@@ -384,7 +403,7 @@ class _Reader:
 
     def _find_keys(self) -> bool:
         """Mark the items that are group keys, and list the keys that are no item; return whether all can be read."""
-        plain = list[_Item]()
+        plain = list[SelectItem]()
         for item in self.items:
             # of a window, or of the end of an interval of something that another item computes
             has_end = any(ascii_lower(token.text) in INTERVAL_ENDS for token in flatten(item.nodes))
@@ -393,11 +412,10 @@ class _Reader:
         group = self._terms("GROUP_BY")
         if not group or (len(group) == 1 and kind_of(group[0], 0) == "ALL"):
             for item in plain:
-                *sign, kind = kinds_of(item.nodes)
-                item.is_key = kind not in _LITERALS or sign not in ([], ["DASH"])
+                item.is_key = is_possible_key(item.nodes) if group else has_names(item.nodes)
             return True
         for nodes in group:
-            grouped = self._find_grouped(nodes)
+            grouped = self.find_grouped(nodes)
             if name_of(nodes, 0) in {"rollup", "cube", "grouping"} or (grouped is not None and grouped not in plain):
                 return False
             if grouped is not None:
@@ -408,17 +426,17 @@ class _Reader:
                 self.hidden.append(nodes)
         return True
 
-    def _find_grouped(self, nodes: Nodes) -> _Item | None:
+    def find_grouped(self, nodes: Nodes) -> SelectItem | None:
         """Return the item that an element of GROUP BY means: a position, the same words, or an alias."""
         if kinds_of(nodes) == ["NUMBER"]:
-            return self._find_ordered(nodes)
-        wanted = self._spell(nodes)
-        same = [item for item in self.items if _is_same(self._spell(item.nodes), wanted)]
+            return self.find_ordered(nodes)
+        wanted = self.spell(nodes)
+        same = [item for item in self.items if is_same(self.spell(item.nodes), wanted)]
         if not same and len(nodes) == 1 and name_of(nodes, 0):
             same = [item for item in self.items if item.alias and ascii_lower(item.alias) == wanted[0].text]
         return same[0] if same else None
 
-    def _find_ordered(self, nodes: Nodes) -> _Item | None:
+    def find_ordered(self, nodes: Nodes) -> SelectItem | None:
         """Return the item that a term of ORDER BY names, by its position or alias."""
         name = name_of(nodes, 0)
         if len(nodes) != 1 or not name:
@@ -430,17 +448,17 @@ class _Reader:
             return self.items[position - 1] if 0 < position <= len(self.items) else None
         return next((item for item in self.items if item.alias and ascii_lower(item.alias) == name), None)
 
-    def _find_named(self, nodes: Nodes) -> _Item | None:
+    def _find_named(self, nodes: Nodes) -> SelectItem | None:
         """Return the item whose alias an expression is."""
-        return None if kind_of(nodes, 0) == "NUMBER" else self._find_ordered(nodes)
+        return None if kind_of(nodes, 0) == "NUMBER" else self.find_ordered(nodes)
 
     def _find_order(self, term: Nodes) -> _Order:
         """Return the key or measure that a term of ORDER BY follows."""
         nodes, falls = cut_direction(term)
-        item = self._find_ordered(nodes)
+        item = self.find_ordered(nodes)
         nodes = nodes if item is None else item.nodes
-        wanted = self._spell(nodes)
-        key = next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None)
+        wanted = self.spell(nodes)
+        key = next((key.at for key in self.keys if is_same(key.spelling, wanted)), None)
         if key is not None:
             return _Order(key, None, falls)
         found = find_direction(nodes)
@@ -457,7 +475,7 @@ class _Reader:
         item = self._find_named(nodes)
         nodes = unwrap(nodes if item is None else item.nodes)
         found = find_direction(nodes)
-        if found is None or self._spell(found[0].nodes) != self._find_ranked():
+        if found is None or self.spell(found[0].nodes) != self._find_ranked():
             return None
         return Direction(found[1], is_exact=is_whole(found[0], nodes))
 
@@ -475,11 +493,9 @@ class _Reader:
             is_large = False
             for value, number in list_comparisons(nodes):
                 # an expression, or what an alias stands for, rises with the measure that ranks
-                item = None if _is_number(value) else self._find_ordered(value)
+                item = None if _is_number(value) else self.find_ordered(value)
                 followed = find_direction(value if item is None else item.nodes)
-                rises = (
-                    followed is not None and followed[1] and self._spell(followed[0].nodes) == self.measures[0].words
-                )
+                rises = followed is not None and followed[1] and self.spell(followed[0].nodes) == self.measures[0].words
                 is_large = is_large or (_is_number(number) and rises)
             if not is_large:
                 return False
@@ -495,8 +511,8 @@ class _Reader:
                 partition = list[int | None]()  # the number of each key, None for what is no key
                 for term in window.over.partition:
                     item = self._find_named(term)
-                    wanted = self._spell(term if item is None else item.nodes)
-                    partition.append(next((key.at for key in self.keys if _is_same(key.spelling, wanted)), None))
+                    wanted = self.spell(term if item is None else item.nodes)
+                    partition.append(next((key.at for key in self.keys if is_same(key.spelling, wanted)), None))
                 yield RankedWindow(
                     first=first_token(window.nodes),
                     last=last_token(window.nodes),
@@ -510,7 +526,7 @@ class _Reader:
     def _find_computed_order(self, term: Nodes) -> Slice | None:
         """Return the first term of ORDER BY if it is a window, or computed from one, which falls with the measure."""
         nodes, falls = cut_direction(term)
-        item = self._find_ordered(nodes)
+        item = self.find_ordered(nodes)
         has_window = any(list_windows(nodes if item is None else item.nodes))
         followed = self._follow(nodes)
         return _slice(term) if has_window and falls and followed is not None and followed.rises else None
@@ -521,7 +537,7 @@ class _Reader:
             return
         (argument,) = window.arguments
         call = next((call for call in find_calls(argument) if is_whole(call, argument)), None)
-        item = self._find_ordered(argument) if call is None else None
+        item = self.find_ordered(argument) if call is None else None
         if item is not None and item.is_measure:
             call = item.calls[0]
         if call is not None:
@@ -531,7 +547,7 @@ class _Reader:
         """Return FROM and WHERE."""
         return _slice((*self.select.section("FROM"), *self.select.section("WHERE")))
 
-    def _write_total(self, call: CallNodes, shown: list[_Item]) -> Iterator[str | Slice | OpenBounds]:
+    def _write_total(self, call: CallNodes, shown: list[SelectItem]) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for the sum of a measure over all groups, nothing where it is none.
 
         The numbers of units of all groups add up to the number of pairs of a unit and a group. A measure has a place
@@ -556,7 +572,7 @@ class _Reader:
                 yield Slice(called.closing.start, last_token(call.nodes).end + 1, ())
             yield from (" ", self._source())
 
-    def _write_source(self, shown: list[_Item]) -> Iterator[str | Slice]:
+    def _write_source(self, shown: list[SelectItem]) -> Iterator[str | Slice]:
         """Yield a SELECT of keys and measures, up to its WHERE."""
         yield "SELECT "
         keys = [*(item.whole for item in shown), *self.hidden]
@@ -568,7 +584,9 @@ class _Reader:
             yield from (_slice(call.nodes), f" AS measure_{at + 1}")
         yield from (" ", self._source())
 
-    def _copy_items(self, shown: list[_Item]) -> tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...] | None:
+    def _copy_items(
+        self, shown: list[SelectItem]
+    ) -> tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...] | None:
         found: list[tuple[tuple[str | Slice, ...] | int, str | None]] = []
         for item in self.items:
             if item.is_key:
@@ -577,7 +595,7 @@ class _Reader:
             part = self._copy(item.nodes)
             if part is None:
                 return None
-            name = self._name(item)
+            name = self.name_item(item)
             found.append((int(part.replaced[0][2]) if item.is_measure else (part,), name))
         return tuple(found)
 
@@ -591,14 +609,16 @@ class _Reader:
             part = self._copy(nodes)
             if part is None:
                 return None
-            if kind == "HAVING" and any(int(column) < len(self.keys) for _, _, column in part.replaced):
+            if kind == "HAVING" and any(
+                column.isdigit() and int(column) < len(self.keys) for _, _, column in part.replaced
+            ):
                 where = self.statement.place(first_token(nodes), last_token(nodes))
                 hint = "Test keys in WHERE, and counts and sums in HAVING."
                 raise Unsupported("having", "This HAVING tests a group key.", hint=hint, place=where)
             found += [word, part]
         for at, term in enumerate(terms):
             nodes, _ = cut_direction(term)
-            part = _slice(term) if self._find_ordered(nodes) is not None else self._copy(term)
+            part = _slice(term) if self.find_ordered(nodes) is not None else self._copy(term)
             names = {key.spelling[-1].text for key in self.keys if len(key.spelling) == 1} & self._list_aliases()
             is_unclear = len(nodes) > 1 and any(ascii_lower(token.text) in names for token in flatten(nodes))
             if part is None or is_unclear:  # a word is an alias of one thing and a key of another one
@@ -621,7 +641,7 @@ class _Reader:
     def _copy(self, nodes: Nodes) -> Slice | None:
         """Return nodes for the SELECT around the private query; None where a name could mean two things."""
         replaced: list[tuple[int, int, str]] = []
-        waiting = [(_Level(nodes), 0)]
+        waiting = [(Level(nodes), 0)]
         while waiting:
             level, at = waiting.pop()
             if at >= len(level.nodes):
@@ -634,13 +654,20 @@ class _Reader:
             if width:
                 part = level.nodes[at : at + width]
                 replaced.append((first_token(part).start, last_token(part).end + 1, str(column)))
+            elif not isinstance(node, Block) and self._is_made(node):
+                replaced.append((node.start, node.end + 1, f"{_AS_TEXT}{node.text}"))
             waiting.append((level, at + (width or 1)))
             if isinstance(node, Block) and not width and not is_query:
                 closing = f"R{node.kind[1:]}"
-                waiting.append((_Level(node.nodes, node.kind, closing, name_of(level.nodes, at - 1)), 0))
+                waiting.append((Level(node.nodes, node.kind, closing, name_of(level.nodes, at - 1)), 0))
         return Slice(first_token(nodes).start, last_token(nodes).end + 1, tuple(replaced))
 
-    def _match(self, level: _Level, at: int) -> tuple[int, int]:
+    def _is_made(self, token: Token) -> bool:
+        """Say whether a literal stands in place of other text, as NULL does for a key that is in no set."""
+        is_literal = token.token_type.name in {"NULL", "NUMBER"}
+        return is_literal and self.statement.text[token.start : token.end + 1] != token.text
+
+    def _match(self, level: Level, at: int) -> tuple[int, int]:
         """Return how many nodes from one on are a measure or key, and the column that it is; 0 nodes for none."""
         ended = self._find_named(level.nodes) if level.called in INTERVAL_ENDS and level.before == "L_PAREN" else None
         if ended is not None and ended.is_measure:  # value_low(n)
@@ -648,14 +675,14 @@ class _Reader:
         call = call_at(level.nodes, at)
         if call is not None:
             return len(call.nodes), len(self.keys) + self._find_number(call)
-        found = [(width, key.at) for key in self.keys if (width := self._match_key(key, level, at=at))]
+        found = [(width, key.at) for key in self.keys if (width := self.match_key(key, level, at=at))]
         longest = max((width for width, _ in found), default=0)
         best = {column for width, column in found if width == longest}
         if len(best) != 1 or level.before_node(at) in {"DOT", "DCOLON", "ALIAS"}:
             return 0, 0
         return longest, best.pop()
 
-    def _match_key(self, key: _Key, level: _Level, *, at: int) -> int:
+    def match_key(self, key: GroupKey, level: Level, *, at: int) -> int:
         """Return how many nodes from one on are a key, where no operator beside it can take a part of it."""
         nodes, before = level.nodes, level.before_node(at)
         if _is_column(key.spelling):
@@ -666,16 +693,16 @@ class _Reader:
             is_unit = level.called == "extract" and at == 0 and after == "FROM"
             if before in _NOT_A_COLUMN_AFTER or (end < len(nodes) and after in _NOT_A_COLUMN_BEFORE) or is_unit:
                 return 0
-            return end - at if _is_same(self._spell(nodes[at:end]), key.spelling) else 0
+            return end - at if is_same(self.spell(nodes[at:end]), key.spelling) else 0
         part = nodes[at : at + key.width]
-        if len(part) < key.width or self._spell(part) != key.spelling:
+        if len(part) < key.width or self.spell(part) != key.spelling:
             return 0
         after = level.after_nodes(at + key.width)
         if before in _BEFORE_ANY and after in _AFTER_ANY:
             return key.width
         return key.width if _is_closed(part) and after not in {"L_PAREN", "DOT"} else 0
 
-    def _write_inner(self, shown: list[_Item], *, order: _Order) -> _Tokens:
+    def _write_inner(self, shown: list[SelectItem], *, order: _Order) -> _Tokens:
         """Return the private query, in the order that the SELECT has."""
         found = _Tokens()
         found.copy((*self.head, self.select.nodes[0]))
@@ -691,7 +718,7 @@ class _Reader:
                 found.add(("COMMA", ","))
             else:
                 found.copy(self.select.section("GROUP_BY")[:1])
-            item = self._find_grouped(nodes) if kind_of(nodes, 0) == "NUMBER" else None
+            item = self.find_grouped(nodes) if kind_of(nodes, 0) == "NUMBER" else None
             if item is None:
                 found.copy(nodes)
             else:
@@ -749,7 +776,21 @@ def _is_column(spelling: Sequence[Spelling]) -> bool:
     )
 
 
-def _is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
+def is_possible_key(nodes: Nodes) -> bool:
+    """Say whether an item can be a key of GROUP BY ALL: it is no literal."""
+    *sign, kind = kinds_of(nodes)
+    return kind not in _LITERALS or sign not in ([], ["DASH"])
+
+
+def has_names(nodes: Nodes) -> bool:
+    """Say whether an expression has a word that may be a column, and is therefore no constant."""
+    return any(
+        kind_of(beside, at) in {"VAR", "IDENTIFIER"} and kind_of(beside, at + 1) != "L_PAREN"
+        for beside, at in walk(nodes)
+    )
+
+
+def is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
     """Say whether two expressions are written alike; a column may be written with its table or without."""
     if not (_is_column(one) and _is_column(other)):
         return tuple(one) == tuple(other)
@@ -757,7 +798,7 @@ def _is_same(one: Sequence[Spelling], other: Sequence[Spelling]) -> bool:
     return tuple(one[-shorter:]) == tuple(other[-shorter:])
 
 
-def _read(statement: ScannedStatement, tokens: Sequence[Token]) -> _Reader | None:
+def read_select(statement: ScannedStatement, tokens: Sequence[Token]) -> SelectReader | None:
     """Return the outermost SELECT with its clauses and items; None for one that has others, or DISTINCT."""
     nodes = nest(tokens).nodes
     kinds = kinds_of(nodes)
@@ -774,9 +815,9 @@ def _read(statement: ScannedStatement, tokens: Sequence[Token]) -> _Reader | Non
     terms = [*select.items, *(term for each in lists for term in each), *(select.clause(kind) for kind in names)]
     if not all(terms):  # a comma too many
         return None
-    items = list[_Item]()
+    items = list[SelectItem]()
     for item in select.items:
         alias, expression = find_alias(item), cut_alias(item)
         name = flatten(item[alias : alias + 1])[0].text if alias is not None else ""
-        items.append(_Item(expression, name, item, find_calls(expression)))
-    return _Reader(statement, nodes[:start], select, items)
+        items.append(SelectItem(expression, name, item, find_calls(expression)))
+    return SelectReader(statement, nodes[:start], select, items)

@@ -81,7 +81,8 @@ _FORMATS = {
 }
 DATE_FUNCTIONS = frozenset(_FORMATS)
 _EXPRESSIONS = re.compile(  # the words of the forms of expressions; ~~ is LIKE
-    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>|count_?if|iif|iff",
+    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>|clamped|"
+    "count_?if|iif|iff",
     re.IGNORECASE,
 )
 _TYPED = frozenset(["date", "timestamp", "datetime"])

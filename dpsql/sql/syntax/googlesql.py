@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.statements import Option, StatedTotal
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.syntax.anonymization import OLD_AGGREGATES, read_anonymization
 from dpsql.sql.syntax.block import Block, Node, flatten, kind_of, kinds_of, nest, word_of
 from dpsql.sql.syntax.clause import list_options, read_value
 from dpsql.sql.syntax.parameters import Parameter
@@ -30,15 +31,16 @@ _EXAMPLES = {
     "epsilon": "1",
     "group_selection_strategy": "PUBLIC_GROUPS",
     "max_groups_contributed": "3",
+    "max_rows_contributed": "5",
     "min_privacy_units_per_group": "50",
     "privacy_unit_column": "user_id",
 }
-_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed"])  # which are options of the clause, too
+# which are options of the clause, too
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed"])
 _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
     "public_groups": "public",
     "laplace_threshold": "threshold",
 }
-_OLD_AGGREGATES = frozenset("anon_avg anon_count anon_percentile_cont anon_quantiles anon_sum anon_var_pop".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +58,21 @@ class PrivacyHeader:
     strategy: Literal["", "public", "threshold"]
 
 
-def extract_header(  # noqa: C901 - the grammar of one header
-    statement: ScannedStatement, parameter: Parameter
-) -> tuple[ScannedStatement, PrivacyHeader | None]:
+def extract_header(statement: ScannedStatement, parameter: Parameter) -> tuple[ScannedStatement, PrivacyHeader | None]:
     """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
     words = ascii_lower(statement.text)
     if "differential_privacy" not in words and "anon" not in words:  # as most statements
         return statement, None
-    tokens = list(statement.tokens)
+    tokens = read_anonymization(statement.tokens) if "anon" in words else list(statement.tokens)
     starts = list[int]()
     for at in range(len(tokens)):
         word = word_of(tokens, at + 2) if kinds_of(tokens[at : at + 2]) == ["SELECT", "WITH"] else ""
-        if word == "anonymization":  # as GoogleSQL had it before DIFFERENTIAL_PRIVACY
-            place = statement.place(tokens[at + 1], tokens[at + 2])
-            raise Refusal("clause", "WITH ANONYMIZATION is not supported.", hint=_HINT, place=place)
         starts += [at] if word == "differential_privacy" else []
         name = word_of(tokens, at)
-        if name in _OLD_AGGREGATES and kind_of(tokens, at + 1) == "L_PAREN":
-            plain = name.removeprefix("anon_")
-            hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM and AVG are released."
-            if plain in {"avg", "count", "sum"}:
-                hint = f"Write {plain.upper()}(...) in its place."
-            place = statement.place(tokens[at])
-            raise Refusal("aggregate", f"{name.upper()} is not supported.", hint=hint, place=place)
+        if name in OLD_AGGREGATES and kind_of(tokens, at + 1) == "L_PAREN":
+            hint = f"Write {OLD_AGGREGATES[name][0].upper()}(...) in its place."
+            reason, place = f"{name.upper()} is for WITH ANONYMIZATION.", statement.place(tokens[at])
+            raise Refusal("aggregate", reason, hint=hint, place=place)
     if not starts:
         return statement, None
     if len(starts) > 1:

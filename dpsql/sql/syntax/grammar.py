@@ -140,6 +140,7 @@ _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
 _GROUPING_SETS = frozenset(["rollup", "cube", "grouping sets", "grouping", "grouping_id"])
+_ANY_VALUE = frozenset(["any_value", "arbitrary"])
 _LONGEST_GROUPINGS = 40  # tokens
 _MANY_GROUPINGS = 8  # of CUBE with three keys
 UNIT_COUNT = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,"
@@ -183,7 +184,7 @@ def settle(statement: ScannedStatement, tokens: list[Token], *, aggregates: Coll
             openers.pop()
         if kind not in _SYMBOLS and kind not in {"NUMBER", "STRING", "IDENTIFIER"}:
             in_cast = openers[-1:] in (["cast"], ["try_cast"])
-            besides = everything if is_inside else aggregates
+            besides = everything if is_inside else frozenset(aggregates)
             new = _settle_word(statement, token, near=near, after=after, in_cast=in_cast, besides=besides)
             if new != (kind, token.text):
                 token = Token(TokenType[new[0]], new[1], token.line, token.col, token.start, token.end)  # noqa: PLW2901
@@ -283,7 +284,7 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     near: list[str],
     after: Token | None,
     in_cast: bool,
-    besides: Collection[str],
+    besides: frozenset[str],
 ) -> tuple[str, str]:
     """Return the token type and text of a word; `near` are the types of the tokens from the one before it on."""
     previous, kind, following, *others = near
@@ -307,6 +308,8 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
         raise _no_grouping_sets(statement, token)
     if word == "at" and after is not None and _fold(after) == "time":
         raise _no_zone(statement, token)
+    if calls and word in _ANY_VALUE and besides.issuperset(INSIDE):  # any value of a group, such as the least one
+        return "VAR", f"{FUNCTION_PREFIX}min"
     if calls and (word in FUNCTIONS or word in besides or word in _SPECIAL_CALLS):
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
     if word == "all" and previous == "ORDER_BY":
@@ -348,7 +351,7 @@ def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
     ]
     if queries:
         hint = f"Write a query for each grouping: {' and '.join(filter(None, [', '.join(queries[:-1]), queries[-1]]))}."
-    reason = "ROLLUP, CUBE and GROUPING SETS are not supported in a private query."
+    reason = "ROLLUP, CUBE and GROUPING SETS are for the GROUP BY of a private query itself."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
+    GROUPING_SETS,
     SET_OPERATIONS,
     Block,
     Node,
@@ -256,6 +257,8 @@ def _is_aggregate_of_many(select: Select, *, units: frozenset[str]) -> bool:
     """Say whether a SELECT aggregates rows, and not for each unit alone."""
     if select.has("GROUP_BY"):
         keys = select.clause("GROUP_BY")
+        if not GROUPING_SETS.isdisjoint(kinds_of(keys)):
+            keys = tuple(flatten(keys))
         return not (_names_any(keys, units) or groups_by_any(select, names=units))
     if select.is_distinct:
         return not _names_any(select.clause("SELECT"), units)

@@ -17,6 +17,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement
 from dpsql.sql.syntax.block import (
     Block,
+    Nodes,
     first_token,
     kind_of,
     kinds_of,
@@ -70,18 +71,27 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     if name not in {PER_GROUP, PER_ROW}:
         reason = "There is no argument of this name."
         hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
+        if name == "report_format":
+            hint = "Leave it out: value_low(n) and value_high(n) are the ends of the interval of a measure n."
     elif name == PER_ROW != wanted:
         reason = f"{PER_ROW} is for quantiles and variances."
         hint = f"Bounds of COUNT, SUM and AVG are of a group. {example}"
     elif name != wanted or kind_of(nodes, at - 2) != "COMMA":
         reason = f"{PER_GROUP} is for COUNT, SUM and AVG."
         hint = f"Write them behind the argument of an aggregate. {example}"
+    elif any(each not in {PER_GROUP, PER_ROW} for each in _list_names(nodes[at + 1 :])):
+        return  # the other name is refused
     elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
         reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
     else:
         return
     place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
     raise Refusal("option", reason, hint=hint, place=place)
+
+
+def _list_names(nodes: Nodes) -> list[str]:
+    """Return the names before => in the arguments of a call."""
+    return [word_of(nodes, at - 1) for at, kind in enumerate(kinds_of(nodes)) if kind == "FARROW"]
 
 
 def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.sql.syntax.block import (
@@ -398,4 +399,31 @@ def read_limit_of_rank(tokens: Sequence[Token], *, matches: Callable[[int], int]
             text = name_of(tokens, number) if kind_of(tokens, number) == "NUMBER" else ""
             if width and kind_of(tokens, sign) in signs and text.isdecimal():
                 return max(1, int(text) + signs[kind_of(tokens, sign)])
+    return None
+
+
+def read_limit_of_qualify(nodes: Nodes, *, windows: Sequence[RankedWindow]) -> int | None:
+    """Return the k of QUALIFY rank <= k of a SELECT, None without one; QUALIFY may have other conditions after AND."""
+    kinds = kinds_of(nodes)
+    if "QUALIFY" not in kinds or "BETWEEN" in kinds:
+        return None
+    start = kinds.index("QUALIFY") + 1
+    ends = (at for at in range(start, len(kinds)) if kinds[at] in {"ORDER_BY", "LIMIT", "OFFSET"})
+    ranks = [window for window in windows if window.is_rank]
+
+    def matches(tokens: Sequence[Token], at: int) -> int:
+        for window in ranks:
+            if tokens[at].start == window.first.start:
+                last = next((end for end in range(at, len(tokens)) if tokens[end].start == window.last.start), at)
+                return last - at + 1
+            if kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and name_of(tokens, at) == window.alias != "":
+                return 1
+        return 0
+
+    for part in split(nodes[start : next(ends, len(nodes))], {"AND"}):
+        tokens = flatten(part)
+        for end in range(len(tokens)):
+            width = matches(tokens, end)
+            if width and len(tokens) == width + len(("<=", "k")):  # nothing else is in the condition
+                return read_limit_of_rank(tokens, matches=partial(matches, tokens))
     return None

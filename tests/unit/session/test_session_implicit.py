@@ -417,16 +417,16 @@ SAID = {
     "SELECT product, CUONT(*) FROM orders GROUP BY product": "Did you mean count?",
     "SELECT SUMM(amount) FROM orders": "Did you mean sum?",
     "SELECT MEDIAN(amount) FROM orders": "Write COUNT(DISTINCT user_id), or COUNT(*), SUM or AVG.",
-    "SELECT product, amount, COUNT(*) FROM orders GROUP BY ROLLUP (product, amount)": (
-        "one with GROUP BY product, amount, one with GROUP BY product and one without for the total."
+    "SELECT COUNT(*) FROM (SELECT user_id, amount FROM orders GROUP BY ROLLUP (user_id, amount)) AS x": (
+        "one with GROUP BY user_id, amount, one with GROUP BY user_id and one without for the total."
     ),
-    "SELECT product, amount, COUNT(*) FROM orders GROUP BY CUBE (product, amount)": (
-        "one with GROUP BY product, amount, one with GROUP BY product, one with GROUP BY amount and one without"
+    "SELECT COUNT(*) FROM (SELECT user_id, amount FROM orders GROUP BY CUBE (user_id, amount)) AS x": (
+        "one with GROUP BY user_id, amount, one with GROUP BY user_id, one with GROUP BY amount and one without"
     ),
-    "SELECT product, amount, COUNT(*) FROM orders GROUP BY GROUPING SETS ((amount), (product, amount))": (
-        "each grouping: one with GROUP BY amount and one with GROUP BY product, amount."
+    "SELECT COUNT(*) FROM (SELECT user_id FROM orders GROUP BY GROUPING SETS ((user_id), (user_id, amount))) AS x": (
+        "each grouping: one with GROUP BY user_id and one with GROUP BY user_id, amount."
     ),
-    "SELECT product, COUNT(*) FROM orders GROUP BY product WITH ROLLUP": "with GROUP BY and its keys",
+    "SELECT COUNT(*) FROM (SELECT user_id FROM orders GROUP BY user_id WITH ROLLUP) AS x": "with GROUP BY and its keys",
     "SELECT COUNT(*) FROM orders WHERE amount > (SELECT AVG(amount) FROM orders)": "in a statement of its own, and",
     "SELECT SUM(amount > 2) FROM orders": (
         "Write COUNT(*) FILTER (WHERE amount > 2), or SUM(CAST(amount > 2 AS INTEGER))."
