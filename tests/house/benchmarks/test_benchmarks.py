@@ -25,6 +25,7 @@ import dpsql
 SEEN_TO_RUN = [
     "all_keys",
     "bounded",
+    "bounds",
     "budget_by",
     "cold_start",
     "concurrency",
