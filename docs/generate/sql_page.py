@@ -111,7 +111,10 @@ def functions() -> str:
 
 def _aggregates() -> str:
     rows = [
-        ["`COUNT(DISTINCT <privacy unit>)`", "in the select list of a private query"],
+        [
+            "`COUNT(DISTINCT <privacy unit>)` `COUNT(DISTINCT x)` `approx_count_distinct`",
+            "in the select list of a private query ([measures](measures.md))",
+        ],
         [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
         [
             code(["count", *sorted(AGGREGATES)]),
@@ -119,7 +122,7 @@ def _aggregates() -> str:
         ],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
         [code(sorted(CONDITIONAL_CALLS)), "as [other spellings](measures.md#conditions-in-an-aggregate)"],
-        [code(sorted(REFUSED - INSIDE - CONDITIONAL_CALLS)), "refused"],
+        [code(sorted(REFUSED - INSIDE - CONDITIONAL_CALLS - {"approx_count_distinct"})), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

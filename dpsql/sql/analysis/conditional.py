@@ -7,6 +7,7 @@
     AVG(CASE WHEN c THEN x END)               AVG(x) FILTER (WHERE c)
     AVG(CASE WHEN c THEN 1.0 ELSE 0 END)      AVG(CASE WHEN c THEN 1 ELSE 0 END)
     COUNT(CASE WHEN c THEN x END)             COUNT(x) FILTER (WHERE c), or COUNT(*) where x is a constant
+    COUNT(DISTINCT CASE WHEN c THEN x END)    COUNT(DISTINCT x) FILTER (WHERE c)
 
 The two columns are the same number for every row, also where c or x is NULL, and are one question with one answer. IF
 is a CASE. The bounds of the right column are never wider: a row that adds nothing has no part in the range of x.
@@ -80,6 +81,14 @@ def simplify_count(rows: Measure, argument: Expression, *, condition: Expression
     if not found.is_constant:
         joined = join_conjuncts([joined, *is_present(found.value)]) or joined
     return replace(rows, condition=joined, former=replace(rows, words=None))
+
+
+def simplify_distinct(items: Measure) -> Measure:
+    """Return the number of different values of a FILTER, where the argument is a CASE that is NULL elsewhere."""
+    found = _split(items, zero_counts=True)
+    if found is None or found.is_constant:
+        return items
+    return replace(items, argument=found.value, condition=add_condition(items.condition, found.condition))
 
 
 def are_of_rows(stated: StatedBounds) -> bool:
