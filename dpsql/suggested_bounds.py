@@ -103,7 +103,7 @@ class _Draw:
 class BoundsPlan:
     """Draws for suggested bounds over an open session: priced, and then made; reading nothing before `draw`."""
 
-    __slots__ = ("_current", "_draws", "_session", "epsilon", "table")
+    __slots__ = ("_current", "_draws", "_scope", "_session", "epsilon", "table")
 
     def __init__(self, session: Session, request: BoundsRequest) -> None:
         terms = session.terms
@@ -111,6 +111,10 @@ class BoundsPlan:
         self.epsilon = choose_epsilon(terms, request.epsilon)
         self.table = table.name
         self._session, self._current = session, terms.tables[table.name].bounds
+        groups = request.groups or terms.limits.default_k
+        self._scope = "for totals, and so wide enough for any groups"
+        if request.by is not None:
+            self._scope = f"for groups by {request.by}, {groups} of them in one query; each for all rows"
         self._draws = tuple(_plan_draws(session, request, table=table, epsilon=self.epsilon))
 
     @property
@@ -143,9 +147,9 @@ class BoundsPlan:
         new, current = collect_bounds(found), map_bounds(self._current)
         new = widen_bounds(new, merge_bounds(current, new))
         bounds = check_bounds(merge_bounds(current, new))
-        return BoundsSuggestion(
-            self.table, bounds, new, list_bound_lines(new), tuple(found), loss if found else terms.nothing, self.epsilon
-        )
+        charged = loss if found else terms.nothing
+        lines = list_bound_lines(new)
+        return BoundsSuggestion(self.table, bounds, new, lines, tuple(found), charged, self.epsilon, self._scope)
 
     def check_budget(self) -> None:
         """Raise `BudgetExceeded` where the draws that are not stored do not fit into what is left."""

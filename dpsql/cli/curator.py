@@ -227,7 +227,7 @@ def bounds(  # noqa: PLR0913 - the options of the command
         click.echo(replace_unprintable(line))
     if found.new and not no_write:
         write_bounds(place, found.table, bounds=found.new)
-        click.echo(f"Wrote them into {place}. Sessions and servers that are running go on with the earlier bounds.")
+        click.echo(f"Wrote them into {place}. Open sessions keep the earlier bounds; a server reads them on SIGHUP.")
 
 
 def _confirm(question: str) -> None:

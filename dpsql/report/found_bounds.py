@@ -40,7 +40,7 @@ class BoundsSuggestion:
 
     `bounds` are those of the policy with the suggested ones put in, and `new` the suggested ones alone, as a policy
     file has them. `lines` are those of `new` below [tables.<table>.bounds]. The `loss` is what was charged: that of no
-    draw where all of them were stored before. `epsilon` is that of each draw.
+    draw where all of them were stored before. `epsilon` is that of each draw. `scope` says for which groups they are.
     """
 
     table: str
@@ -50,9 +50,11 @@ class BoundsSuggestion:
     found: tuple[FoundBound, ...]
     loss: Loss
     epsilon: Epsilon
+    scope: str = "for totals, and so wide enough for any groups"
 
     def __str__(self) -> str:
-        return "\n".join([f"[tables.{spell(self.table)}.bounds]", *self.lines, *(f"# {each}" for each in self.found)])
+        found = [f"# {self.scope}, at epsilon {self.epsilon} each", *(f"# {each}" for each in self.found)]
+        return "\n".join([f"[tables.{spell(self.table)}.bounds]", *self.lines, *found])
 
 
 def collect_bounds(found: Sequence[FoundBound]) -> dict[str, Any]:

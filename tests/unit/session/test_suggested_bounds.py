@@ -103,6 +103,7 @@ def test_both_ends_of_each_and_links_and_groups(tmp_path: Path, data: duckdb.Duc
     assert linked.new == {"rows": 4, "price": {"max": 10}}
     by_city = suggest_bounds(policy, "visits", ["dwell"], by="city", groups=2, database=data)
     assert by_city.new == {"rows": 5, "dwell": {"max": 25}}
+    assert "# for groups by city, 2 of them in one query; each for all rows, at epsilon" in str(by_city)
 
 
 def test_of_too_few_users_nothing_is_said(tmp_path: Path) -> None:
