@@ -192,7 +192,7 @@ _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT
 _DISTINCT = re.compile(r"distinct\b ?", re.IGNORECASE)
 _CALL = re.compile(r"(?:approx_count_distinct|count|count_?if|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
 _COUNTS_IF = re.compile(r"(?:count_?if|sum) ?\(", re.IGNORECASE)  # what a number of rows with a condition is written as
-_CONDITIONAL = re.compile(r"case\b|i?iff? ?\(", re.IGNORECASE)
+_CONDITIONAL = re.compile(r"(?:distinct )?(?:case\b|i?iff? ?\()", re.IGNORECASE)
 _STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
