@@ -24,6 +24,7 @@ from dpsql.sql.functions.allow_list import (
     TIME_FUNCTIONS,
     WINDOWS,
 )
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
 
@@ -119,8 +120,9 @@ def _aggregates() -> str:
             code(["count", *sorted(AGGREGATES)]),
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
         ],
+        [code(sorted(SPREADS)), "as [measures](measures.md#variances-deviations-and-covariances) of a private query"],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE - {"approx_count_distinct"})), "refused"],
+        [code(sorted(REFUSED - INSIDE - SPREADS.keys() - {"approx_count_distinct"})), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

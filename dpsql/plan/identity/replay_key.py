@@ -438,6 +438,8 @@ class Reread:
 
 def find_changed_readings(query: PrivateQuery, terms: Terms) -> Reread | None:
     """Return what a query with bounded measures is read otherwise than in 0.11; None where it means the same."""
+    if any(output.statistic is not None for output in query.outputs):
+        return None  # which 0.11 did not have
     found = tuple((name, number) for name, number, is_in in _CHANGED if is_in(query))
     earlier = _measure_as_0_11(query, terms)
     return Reread(found, earlier) if found or earlier not in (None, query.measures) else None

@@ -14,6 +14,7 @@ from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.measures.distances import count_half
 from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
 from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
@@ -21,9 +22,10 @@ from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.ir.types import NULL
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
@@ -51,7 +53,14 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
     bounding = _Bounding(query, terms.tables)
-    measures = tuple(map(bounding.bound, query.measures))
+    distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
+    if distances:
+        from dpsql.plan.measures.spread import RowRanges
+
+        ranges = RowRanges(query, terms.tables, bounding.tables, bounding.table_rows, bounding.find_totals)
+    measures = tuple(
+        ranges.put(each) if at in distances else bounding.bound(each) for at, each in enumerate(query.measures)
+    )
     _check_ranking(query, measures[0])
     return refine_coupled(replace(query, measures=measures))
 
@@ -110,12 +119,15 @@ class _Bounding:
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
             hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            if _is_of_spread(measure):  # which has no bounds of rows in the query
+                reason = "The policy does not say how many rows of one unit count in a group, which a spread needs."
+                hint = self._propose_rows().removeprefix("Or ").capitalize()
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
             reason = (
                 f"By the rows of its tables one unit can have {self.rows.total:,} rows here: a join multiplies them."
             )
-            hint = _propose_stated(measure)
+            hint = "Join fewer rows of one unit." if _is_of_spread(measure) else _propose_stated(measure)
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         most = int(self.rows.total)
         asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
@@ -124,7 +136,7 @@ class _Bounding:
     def _bound_sum(self, measure: Measure) -> Measure:
         """Return a sum with the bounds that follow from those of the columns in it."""
         assert measure.argument is not None  # noqa: S101 - of every sum
-        found = self._bound_argument(measure, Totals(self.table_rows, self._find_totals))
+        found = self._bound_argument(measure, Totals(self.table_rows, self.find_totals))
         least, most = found.least, found.most
         if not (isinstance(least, Fraction) and isinstance(most, Fraction)):
             raise self._refuse(measure)
@@ -146,7 +158,7 @@ class _Bounding:
         argument = measure.argument or Literal(None, NULL)
         return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
-    def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
+    def find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the totals of a column of a private table, None without bounds."""
         known = [(table.bounds.rows, table.bounds.find(column)) for _, table in self.tables.get(path, ())]
         found = [_read_totals(rows, bounds) for rows, bounds in known if bounds is not None]
@@ -164,7 +176,7 @@ class _Bounding:
         missing: dict[tuple[str, str], ColumnTotals] = {}  # columns whose bounds would be enough, if these are there
 
         def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
-            known = self._find_totals(path, column)
+            known = self.find_totals(path, column)
             if known is None and path in self.tables:
                 known = missing[self.table_rows[path].name, column] = _ASSUMED
             return known
@@ -225,6 +237,12 @@ def _apply_stated(measure: Measure) -> Measure:
     )
 
 
+def _is_of_spread(measure: Measure) -> bool:
+    """Say whether a number of rows is that of a variance or covariance, by the words of the analyst."""
+    words = "" if measure.words is None else measure.words.fragment
+    return words.partition("(")[0].strip().lower() in SPREADS
+
+
 def _propose_stated(measure: Measure) -> str:
     """Return a hint with the measure as the query has it, and with bounds."""
     example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
@@ -237,25 +255,20 @@ def _propose_stated(measure: Measure) -> str:
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 
-_FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
-
-
 def refine_coupled(query: PrivateQuery) -> PrivateQuery:
     """Return a query, whose measures are bounded, with the steps of its coupled measures."""
     if all(measure.weight is None for measure in query.measures):
         return query
     changed = dict(_center_averages(query))
+    if any(output.statistic is not None for output in query.outputs):
+        from dpsql.plan.measures.spread import refine_spread
+
+        changed |= refine_spread(query, changed)
     refined = [changed.get(measure) or _refine(measure) for measure in query.measures]
     measures = tuple(dict.fromkeys(refined))
     places = [measures.index(measure) for measure in refined]
     outputs = tuple(
-        output
-        if output.key is not None
-        else replace(
-            output,
-            measure=places[output.measure],
-            divisor=None if output.divisor is None else places[output.divisor],
-        )
+        output if output.key is not None else output.place([places[at] for at in output.places])
         for output in query.outputs
     )
     return replace(query, measures=measures, outputs=outputs)
@@ -276,7 +289,7 @@ def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
     """
     shown = {query.measures[output.measure] for output in query.outputs if output.divisor is None}
     for output in query.outputs:
-        if output.key is not None or output.divisor is None:
+        if output.key is not None or output.divisor is None or output.statistic is not None:
             continue
         total, rows = query.measures[output.measure], query.measures[output.divisor]
         if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:
@@ -292,22 +305,9 @@ def _center(total: Measure, rows: Measure) -> Measure | None:
     half = (most - least) / 2
     if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
         return None
-    steps = _count_half(total, half, most=MOST_STEPS // 2 // most_rows)
+    steps = count_half(total, half, most=MOST_STEPS // 2 // most_rows)
     if steps is None:
         return None
     bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
     weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
     return replace(total, bounds=bounds, weight=weight)
-
-
-def _count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
-    """Return the steps from the middle of a range to its end, at most `most`; None where they would be too coarse.
-
-    Values of an exact type are whole numbers of steps where these are few enough.
-    """
-    type_ = None if total.argument is None else total.argument.type
-    if type_ is not None and type_.family is not Family.DOUBLE:
-        own = 2 * half * 10 ** type_.precision[1]  # halves of its last digit
-        if own.denominator == 1 and int(own) <= most:
-            return int(own) << ((most // int(own)).bit_length() - 1)
-    return most if most >= _FEWEST_STEPS else None

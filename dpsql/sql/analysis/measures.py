@@ -28,17 +28,19 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.distinct_items import read_items
 from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.statements import Output, PrivateQuery
+from dpsql.sql.ir.spread import SPREADS, Statistic
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import (
     BOOLEAN,
     DOUBLE,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import find_aggregate_call
+from dpsql.sql.syntax.named_bounds import PER_ROW, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
-RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
+RELEASED_AGGREGATES = frozenset(["sum", "avg", *SPREADS])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
 _Set = frozenset[Measure]
@@ -56,11 +58,21 @@ _UNWEIGHED = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
 
 @dataclass(frozen=True, slots=True)
 class ReadMeasure:
-    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT."""
+    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT.
+
+    A `statistic` is computed from these two and the `others`.
+    """
 
     measure: Measure
     divisor: Measure | None = None
     unit: Expression | None = None
+    others: tuple[Measure, ...] = ()
+    statistic: Statistic | None = None
+
+    @property
+    def every(self) -> tuple[Measure, ...]:
+        """All measures that it is computed from, in the order of `Output.places`."""
+        return (self.measure,) if self.divisor is None else (self.measure, self.divisor, *self.others)
 
 
 def is_measure(node: Node) -> bool:
@@ -109,6 +121,8 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if not name:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
+    if name in SPREADS:
+        return _read_spread(reader, node, statistic=SPREADS[name], condition=condition)
     arguments, stated = read_named_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     words = _find_words(reader, node)
@@ -123,6 +137,21 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if stated is not None:  # of the mean of one unit, which counts as one row
         stated, divisor = replace(stated, of_mean=True), replace(divisor, stated=ONE_ROW)
     return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
+
+
+def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition: Expression | None) -> ReadMeasure:
+    """Return a variance, deviation or covariance with the measures that it is computed from."""
+    name = find_function(node).upper()
+    example = f"{name}({'x, y' if statistic.is_of_pairs else 'x'}, {PER_ROW} => (0, 500))"
+    written, stated = read_named_bounds(reader, node.expressions, example=example)
+    if statistic.is_of_pairs and len(written) != len(("x", "y")):
+        hint = f"Write {name}(x, y) of two columns of numbers."
+        raise Refusal("aggregate", f"{name} has two arguments.", hint=hint, place=reader.place(node))
+    parts = [[each] for each in written] if statistic.is_of_pairs else [written]
+    arguments = [_read_summand(reader, node, arguments=part, name=name) for part in parts]
+    words = _find_words(reader, node)
+    first, rows, *others = list_spread_measures(arguments, condition=condition, stated=stated, words=words)
+    return ReadMeasure(first, rows, others=tuple(others), statistic=statistic)
 
 
 def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
@@ -226,25 +255,16 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        []
-        if output.key is not None
-        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        [] if output.key is not None else [replace(plain[at], weight=weights.get(within)) for at in output.places]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
     measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
     outputs = tuple(
-        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
-        if pair
-        else output
+        output.place(list(map(measures.index, pair))) if pair else output
         for output, pair in zip(query.outputs, pairs, strict=True)
     )
     return replace(query, measures=measures, outputs=outputs)
-
-
-def _list_places(output: Output) -> list[int]:
-    """Return the numbers of the measures of an output, the divisor last."""
-    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
 
 
 def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
@@ -265,7 +285,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
     last = dict[tuple[int, ...], _Set]()
     found = list[_Set]()
     for at, output in enumerate(query.outputs):
-        places = tuple(_list_places(output))
+        places = output.places
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)

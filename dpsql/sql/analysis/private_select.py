@@ -52,6 +52,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
@@ -152,13 +153,16 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         elif item.measure is None or measures == (DISTINCT_UNITS,):
             outputs.append(Output(item.name, None, end=item.end))
         else:
-            divisor = None if item.measure.divisor is None else measures.index(item.measure.divisor)
-            outputs.append(Output(item.name, None, measures.index(item.measure.measure), divisor, item.end))
+            output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
+            outputs.append(output.place([measures.index(each) for each in item.measure.every]))
     for at, each in enumerate(measures):
         if each.argument is not None:
             find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
-            columns = find(each.argument, body.source, catalog=catalog)
-            measures = (*measures[:at], replace(each, columns=columns), *measures[at + 1 :])
+            found = replace(each, columns=find(each.argument, body.source, catalog=catalog))
+            if each.factor is not None:
+                of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
+                found = replace(found, factor=replace(each.factor, columns=of_factor))
+            measures = (*measures[:at], found, *measures[at + 1 :])
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
@@ -447,10 +451,16 @@ def _choose_measures(
             hint = (
                 f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
             )
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=where)
+            reason = f"{_describe_unranked(found[0].statistic)} does not rank groups."
+            raise Refusal("aggregate", reason, hint=hint, place=where)
         first = able[:1]
-    every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
+    every = [measure for each in found for measure in each.every]
     return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
+
+
+def _describe_unranked(statistic: Statistic | None) -> str:
+    """Return the name of a value that is computed from several measures: AVG where it is no other."""
+    return "AVG" if statistic is None else statistic.value
 
 
 def _find_domain(
@@ -656,7 +666,8 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
             raise Refusal("order", reason, hint=hint, place=place)
         if output.divisor is not None:
             hint = "Order by COUNT(*) or SUM, largest first."
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=place)
+            reason = f"{_describe_unranked(output.statistic)} does not rank groups."
+            raise Refusal("aggregate", reason, hint=hint, place=place)
     outputs = [(term, query.outputs[term.output]) for term in query.keep]
     tests_others = any(
         term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None
