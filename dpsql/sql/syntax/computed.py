@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
 _AS_TEXT = "="  # before a text that stands in place of another one
-_RANKING = frozenset(["count", "sum"])
+_RANKING = frozenset(["count", "count_if", "countif", "sum"])
 _HOISTED = _RANKING | {"avg"} | SPREADS.keys()
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
