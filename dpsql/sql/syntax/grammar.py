@@ -327,7 +327,7 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     if is_keyword:
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
-        raise _no_function(statement, token, word=word)
+        raise _no_function(statement, token, word=word, is_inside=besides.issuperset(INSIDE))
     if word in _RESERVED or kind == "SEMICOLON":
         hint, where = _HINTS.get(word, "Quote it with double quotes if it is a name."), statement.place(token)
         raise Unsupported("keyword", "This word has no place in a private query.", hint=hint, place=where)
@@ -380,8 +380,11 @@ def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str
     return [tuple(key for part in each for key in part) for each in chosen]
 
 
-def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Refusal | Unsupported:
+def _no_function(statement: ScannedStatement, token: Token, *, word: str, is_inside: bool) -> Refusal | Unsupported:
     code, place = "not-row-local", statement.place(token)
+    if word in EVERY_AGGREGATE and is_inside:
+        reason = f"{word} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+        return Refusal(code, reason, hint=_INSTEAD.get(word, "Write AVG(x), MIN(x) or MAX(x) there."), place=place)
     if word in EVERY_AGGREGATE:
         reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
         return Refusal(code, reason, hint=_INSTEAD.get(word, _MEANING), place=place)

@@ -194,6 +194,24 @@ def test_any_other_private_top_is_refused_too(text: str) -> None:
     assert "TOP 10 PRIVATE" in (error.hint or "")
 
 
+@pytest.mark.parametrize("first", ["SELECT PRIVATE", "SELECT DISTINCT private"])
+def test_private_behind_select_is_told_its_place(first: str) -> None:
+    error = error_of(f"{first} COUNT(DISTINCT user_id) FROM reads")
+    assert (error.code, error.reason) == ("clause", "PRIVATE does not stand behind SELECT.")
+    assert isinstance(error.place, Place)
+    assert error.place.fragment.lower() == "private"
+    assert private("SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE", CATALOG).clause.shape == "total"
+
+
+@pytest.mark.parametrize("name", ["MEDIAN", "mode", "STDDEV"])
+def test_an_aggregate_of_each_unit_that_is_not_computed_is_told_from_a_measure(name: str) -> None:
+    error = error_of(
+        f"SELECT SUM(m) FROM (SELECT user_id, {name}(dwell) AS m FROM reads GROUP BY user_id) AS t PRIVATE"
+    )
+    assert error.reason == f"{name.lower()} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+    assert error.hint == "Write AVG(x), MIN(x) or MAX(x) there."
+
+
 def test_limit_may_be_a_parameter() -> None:
     assert private(f"SELECT article {READS} TOP 9 PRIVATE LIMIT ?", CATALOG, [0]).limit == 0
     for given in (-1, 1.0, True, "3", None, 2**63):
