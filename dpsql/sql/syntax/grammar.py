@@ -327,7 +327,9 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     if is_keyword:
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
-        raise _no_function(statement, token, word=word, is_inside=besides.issuperset(INSIDE))
+        if word in EVERY_AGGREGATE and besides.issuperset(INSIDE):
+            raise _not_of_each_unit(statement, token, word=word)
+        raise _no_function(statement, token, word=word)
     if word in _RESERVED or kind == "SEMICOLON":
         hint, where = _HINTS.get(word, "Quote it with double quotes if it is a name."), statement.place(token)
         raise Unsupported("keyword", "This word has no place in a private query.", hint=hint, place=where)
@@ -355,6 +357,12 @@ def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
 
 
+def _not_of_each_unit(statement: ScannedStatement, token: Token, *, word: str) -> Refusal:
+    reason = f"{word} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+    hint = _INSTEAD.get(word, "Write AVG(x), MIN(x) or MAX(x) there.")
+    return Refusal("not-row-local", reason, hint=hint, place=statement.place(token))
+
+
 def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str, ...]]:
     """Return the keys of each grouping of ROLLUP, CUBE or GROUPING SETS; nothing where others are beside it."""
     places = walk(nest(statement.tokens).nodes)
@@ -380,11 +388,8 @@ def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str
     return [tuple(key for part in each for key in part) for each in chosen]
 
 
-def _no_function(statement: ScannedStatement, token: Token, *, word: str, is_inside: bool) -> Refusal | Unsupported:
+def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Refusal | Unsupported:
     code, place = "not-row-local", statement.place(token)
-    if word in EVERY_AGGREGATE and is_inside:
-        reason = f"{word} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
-        return Refusal(code, reason, hint=_INSTEAD.get(word, "Write AVG(x), MIN(x) or MAX(x) there."), place=place)
     if word in EVERY_AGGREGATE:
         reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
         return Refusal(code, reason, hint=_INSTEAD.get(word, _MEANING), place=place)
