@@ -37,7 +37,7 @@ import dpsql
 from dpsql.server.gateway import Service
 from dpsql.server.serve import SWITCH_INTERVAL
 
-QUICK = {"rows": [20_000], "engines": ["duckdb", "postgres"], "seconds": 1.0}
+QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres"], "seconds": 0.2}
 LIGHT_ROWS, LIGHT, HEAVY, EVERY = 20_000, 12, 4, 2.0
 ANALYSTS = LIGHT + HEAVY
 PRIVATE = (

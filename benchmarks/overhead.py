@@ -5,9 +5,10 @@
 
 A table for each combination of what is given. Timed is the engine's part of a query, all of them on one sealed engine.
 Where the first look of `two_looks` settles it, that is what `k_bar = 1,000` takes; both reads are the other case. All
-but those of `names` select counts, and with them the number of all users. The suite `bounded` has the bounds of groups,
-and `fixed` what happens outside the engine. The memory limit is DuckDB's, for the plain query, too, and for generating;
-`--memory none` sets none. For 100 million rows name one unit and one store.
+but those of `names` select counts, and with them the number of all users. The last two rows are the number of different
+items of all users, which is compared with that of at most 3 items of each. The suite `bounded` has the bounds of
+groups, and `fixed` what happens outside the engine. The memory limit is DuckDB's, for the plain query, too, and for
+generating; `--memory none` sets none. For 100 million rows name one unit and one store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import product
 from program.main import alone
 from program.row import Row
 from program.times import in_turns
-from workload import STORES, UNITS, Events, Written, opened, plain, private, written
+from workload import STORES, UNITS, Events, Written, opened, plain, private, total, written
 
 QUICK = {"rows": [3_000], "threads": [1], "repeats": 1}
 ASKED = {
@@ -33,6 +34,9 @@ ASKED = {
     "names, weighted_gaussian (aim 1.5)": "mechanism = weighted_gaussian",
     "names, two_looks, both reads (aim 1.9)": "mechanism = two_looks",
 }
+VALUES, KEPT = "plain COUNT(DISTINCT item)", "items, 3 of each user (aim 2.5)"
+COUNT_ITEMS = "SELECT COUNT(DISTINCT item) AS n FROM {table}"
+COUNT_KEPT = "SELECT COUNT(DISTINCT item, contribution_bounds_per_group => (0, 3)) AS n FROM events PRIVATE"
 
 
 def options(parser: ArgumentParser) -> None:
@@ -47,21 +51,24 @@ def options(parser: ArgumentParser) -> None:
 
 def run(given: Namespace) -> Iterator[Row]:
     """Time the plain query and the private ones in turns."""
-    yield from compared(given, ASKED)
+    yield from compared(given, ASKED, values=True)
 
 
-def compared(given: Namespace, asked: Mapping[str, str]) -> Iterator[Row]:
-    """Yield a table of private queries, options by name, for each combination of sizes and settings."""
+def compared(given: Namespace, asked: Mapping[str, str], *, values: bool = False) -> Iterator[Row]:
+    """Yield a table of private queries, options by name, for each combination of sizes and settings.
+
+    With `values` it ends with the number of different items.
+    """
     memory = None if given.memory == "none" else given.memory
     for rows, unit, store in product(given.rows, given.units, given.stores):
         with written(Events.of(rows, unit), store, memory=memory) as data:
             for threads in given.threads:
                 title = f"{rows:,} rows, {unit} units, {store}, threads {threads}, memory {given.memory}"
-                yield from _table(title, data, asked, settings=(threads, memory, given.repeats))
+                yield from _table(title, data, asked, settings=(threads, memory, given.repeats), values=values)
 
 
 def _table(
-    title: str, data: Written, asked: Mapping[str, str], *, settings: tuple[int, str | None, int]
+    title: str, data: Written, asked: Mapping[str, str], *, settings: tuple[int, str | None, int], values: bool
 ) -> Iterator[Row]:
     threads, memory, repeats = settings
     with opened(data, threads=threads, memory=memory) as (engine, session):
@@ -70,8 +77,12 @@ def _table(
             name: private(engine, session, options, counts=not name.startswith("names"))
             for name, options in asked.items()
         }
+        against = dict.fromkeys(runs, "plain") | {"plain": ""}
+        if values:
+            runs |= {VALUES: plain(engine, COUNT_ITEMS), KEPT: total(engine, session, COUNT_KEPT)}
+            against |= {VALUES: "", KEPT: VALUES}
         for name, times in in_turns(runs, repeats).items():
-            yield Row(title, name, times.values(), "" if name == "plain" else "plain", note=data.description)
+            yield Row(title, name, times.values(), against[name], note=data.description)
 
 
 if __name__ == "__main__":

@@ -150,9 +150,9 @@ def opened(
         yield engine, session
 
 
-def plain(engine: Engine) -> Run:
-    """Return what runs the plain query, on the engine of the private ones."""
-    statement = Statement(PLAIN.format(table=".".join(engine.relation("events"))))
+def plain(engine: Engine, query: str = PLAIN) -> Run:
+    """Return what runs a plain query, on the engine of the private ones."""
+    statement = Statement(query.format(table=".".join(engine.relation("events"))))
     return lambda: engine.execute(statement)
 
 
@@ -166,6 +166,12 @@ def private(engine: Engine, session: dpsql.Session, options: str, *, counts: boo
     reads = [read.counting for read in (spec.rows, spec.second) if read is not None]
     statements = [Statement(counting.sql, counting.parameters) for counting in reads]
     return lambda: [engine.execute(each) for each in statements]
+
+
+def total(engine: Engine, session: dpsql.Session, query: str) -> Run:
+    """Return what runs the engine's part of a private total."""
+    counting = session.explain(query).counting
+    return lambda: engine.execute(Statement(counting.sql, counting.parameters))
 
 
 def outside_the_engine(

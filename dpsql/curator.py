@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
+from dpsql.errors import EngineError, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine, report_confinement
 from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
+from dpsql.quantities import Epsilon, Number
 
 if TYPE_CHECKING:
+    import duckdb
+
     from dpsql.accounting import ApproximateDP, Periods
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
+    from dpsql.report.found_bounds import BoundsSuggestion
     from dpsql.report.policy_check import Check
+    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest
+
+    DataPlace = str | Path | duckdb.DuckDBPyConnection | Engine | None
 
 
 def write_starter(
@@ -386,3 +393,63 @@ def _read_data_version(policy: Policy) -> int:
         if error.code != "ledger-missing":  # the first session makes it
             raise
     return declared
+
+
+def suggest_bounds(  # noqa: PLR0913 - what is suggested, and what a session is opened with
+    policy: Policy | str | Path | None,
+    table: str,
+    columns: Sequence[str] = (),
+    *,
+    epsilon: Number | Epsilon | None = None,
+    by: str | None = None,
+    groups: int | None = None,
+    each: bool = False,
+    below_zero: bool = False,
+    rows: bool = True,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> BoundsSuggestion:
+    """Suggest bounds for a table of a policy from noisy ranks of its users, charged to the ledger; write nothing.
+
+    Suggested are `rows` unless it is False, `max` of each of the `columns`, with `below_zero` also `min`, and with
+    `each` the range of one row's value. They are for totals of the table, and so wide enough for any groups, or, with
+    `by`, for the groups of that column, of which people ask for `groups` at a time (by default the k of a query). Each
+    bound is one draw of `epsilon`, by default four times that of an item, which costs 16 items. It is stored: the same
+    draw on the same version of the data is free. `account` is the analyst who is charged, as in `dpsql.connect`.
+    Raises `UsageError` for a table or column that has no bounds and `BudgetExceeded` if the budget is too small for all
+    (nothing is charged then), `PolicyError` for a policy without a ledger, and otherwise as `Session.sql`.
+    """
+    from dpsql.suggested_bounds import BoundsRequest
+
+    chosen = epsilon if epsilon is None or isinstance(epsilon, Epsilon) else Epsilon(epsilon)
+    listed = (columns,) if isinstance(columns, str) else tuple(columns)
+    request = BoundsRequest(table, listed, chosen, by, groups, each=each, below_zero=below_zero, rows=rows)
+    with plan_bounds(policy, request, database=database, account=account, ledger=ledger) as plan:
+        return plan.draw()
+
+
+@contextmanager
+def plan_bounds(
+    policy: Policy | str | Path | None,
+    request: BoundsRequest,
+    *,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> Iterator[BoundsPlan]:
+    """Open a session for suggested bounds, with their price; nothing is charged before `BoundsPlan.draw`."""
+    from dpsql.connect import connect
+    from dpsql.suggested_bounds import BoundsPlan
+
+    known = load_policy(policy)
+    if ledger is None:
+        find_ledger(known)  # what is charged must be recorded
+    try:
+        session = connect(database, policy=known, ledger=ledger, analyst=account)
+    except Refusal as error:
+        if error.code == "analyst-disabled":
+            error.hint = "Name an account of the policy that may run queries: --account NAME."
+        raise
+    with session:
+        yield BoundsPlan(session, request)

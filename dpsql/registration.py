@@ -195,8 +195,10 @@ def _check_materialized(policy: Policy, key_path: str, *, names: Iterable[str], 
 
 
 def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBounds, stored: TableColumns) -> None:
-    """Refuse bounds of a column that holds no numbers, or that are finer than its numbers."""
+    """Refuse bounds of sums of a column that holds no numbers, or that are finer than its numbers."""
     _check_columns(policy, key_path, names=(name,), stored=stored)
+    if bounds.max is None and bounds.each is None:  # of a number of values, which may be of any type
+        return
     type_ = find_read_type(parse_type(stored[ascii_lower(name)].type))
     if not type_.is_number:
         reason = f'The column "{name}" has no numbers to add up, but the type {type_}.'

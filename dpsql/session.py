@@ -644,3 +644,9 @@ def release_external(session: Session, release: planning.ExternalRelease) -> pla
     the caller's loss and output law, so it is no method of an analyst's session.
     """
     return session._release_external(release)  # noqa: SLF001 - the same module
+
+
+def has_release(session: Session, release: planning.ExternalRelease) -> bool:
+    """Return whether `release_external` would return this release from the ledger, free of charge."""
+    own = session._dependencies  # noqa: SLF001 - the same module
+    return own.ledger.stored(release.key, own.account) is not None

@@ -42,6 +42,7 @@ SUITES = (
     "hard_case",
     "released",
     "histograms",
+    "bounds",
     "exp1",
     "exp2",
     "certificates",

@@ -110,14 +110,17 @@ def functions() -> str:
 
 def _aggregates() -> str:
     rows = [
-        ["`COUNT(DISTINCT <privacy unit>)`", "in the select list of a private query"],
+        [
+            "`COUNT(DISTINCT <privacy unit>)` `COUNT(DISTINCT x)` `approx_count_distinct`",
+            "in the select list of a private query ([measures](measures.md))",
+        ],
         [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
         [
             code(["count", *sorted(AGGREGATES)]),
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
         ],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE)), "refused"],
+        [code(sorted(REFUSED - INSIDE - {"approx_count_distinct"})), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -76,6 +77,7 @@ def check_tail(probability: float) -> None:
         raise UsageError("probability-range", "A tail probability must lie between 1e-300 and 1, 1 excluded.")
 
 
+@lru_cache(maxsize=1_000)  # it depends on public parameters alone, and sums millions of masses for wide noise
 def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
     """Return the least n >= 0 with P[N_Z(0, variance) >= n] <= probability, never one too small."""
     check_tail(probability)

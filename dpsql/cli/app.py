@@ -153,7 +153,7 @@ def demo() -> None:
     run()
 
 
-for command in (curator.init, curator.materialize, curator.check):
+for command in (curator.init, curator.bounds, curator.materialize, curator.check):
     app.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""Commands of the curator: a starter policy, checks, materialized tables, the ledger, the data version, and users.
+"""Commands of the curator: a starter policy, bounds, checks, materialized tables, ledger, data version, and users.
 
 Passwords are typed or piped in, never given as arguments.
 """
@@ -73,6 +73,9 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
         words += [] if output == Path("policy.toml") else ["--policy", str(output)]
         command = shlex.join(["dpsql", "check", *words])
         lines.append(f"Next: read every line, complete what is open, and run: {command}")
+        if starter.bounds_columns:
+            command = shlex.join(["dpsql", "bounds", *starter.bounds_columns, *words])
+            lines.append(f"For COUNT(*) and SUM, have bounds suggested, at a price that is shown first: {command}")
         if starter.first_query is not None:
             lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
     for line in lines:
@@ -165,6 +168,74 @@ def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
     from dpsql.server.catalog import try_confinement
 
     return replace(found, catalog_confinement=try_confinement())
+
+
+@click.command()
+@click.argument("table", help="Table of the policy.")
+@click.argument("columns", nargs=-1, help="Columns of numbers, for the max of each.")
+@POLICY
+@DATABASE
+@click.option("--account", metavar="NAME", help="Analyst who is charged, by name in the policy; $DPSQL_ANALYST.")
+@click.option("--epsilon", metavar="NUMBER", help="Epsilon of each bound; by default four times that of an item.")
+@click.option("--by", metavar="COLUMN", help="Column by which people group; by default, bounds fit any groups.")
+@click.option("--groups", type=click.IntRange(1), help="Groups that one query asks for; by default the policy's k.")
+@click.option("--each", is_flag=True, help="Suggest the range of one row's value, too.")
+@click.option("--below-zero", is_flag=True, help="Suggest min, the bound of the values below 0, too.")
+@click.option("--no-rows", is_flag=True, help="Leave out rows, the bound for COUNT(*).")
+@click.option("--no-write", is_flag=True, help="Print the lines, and leave the policy as it is.")
+@click.option("--yes", is_flag=True, help="Charge the price without asking.")
+def bounds(  # noqa: PLR0913 - the options of the command
+    table: str,
+    columns: tuple[str, ...],
+    *,
+    policy: Path | None,
+    db: Path | None,
+    account: str | None,
+    epsilon: str | None,
+    by: str | None,
+    groups: int | None,
+    each: bool,
+    below_zero: bool,
+    no_rows: bool,
+    no_write: bool,
+    yes: bool,
+) -> None:
+    """Suggest bounds for a table from noisy ranks, and write them into the policy.
+
+    Bounds say how many rows and how much of a column one user adds to a group at most. Each of them costs
+    part of the budget. The price is shown first.
+    """
+    from dpsql.curator import plan_bounds
+    from dpsql.display import replace_unprintable
+    from dpsql.policy import default_policy
+    from dpsql.policy.bounds_writer import check_writable, write_bounds
+    from dpsql.quantities import Epsilon
+    from dpsql.suggested_bounds import BoundsRequest
+
+    place = policy or default_policy()
+    chosen = None if epsilon is None else Epsilon(epsilon)
+    request = BoundsRequest(table, columns, chosen, by, groups, each=each, below_zero=below_zero, rows=not no_rows)
+    with plan_bounds(place, request, database=db, account=account) as plan:
+        if not no_write:
+            check_writable(place, plan.table)
+        click.echo(replace_unprintable(plan.describe_price()))
+        plan.check_budget()
+        if not yes:
+            _confirm("Charge the budget?")
+        found = plan.draw()
+    for line in str(found).splitlines():
+        click.echo(replace_unprintable(line))
+    if found.new and not no_write:
+        write_bounds(place, found.table, bounds=found.new)
+        click.echo(f"Wrote them into {place}. Open sessions keep the earlier bounds; a server reads them on SIGHUP.")
+
+
+def _confirm(question: str) -> None:
+    """Ask on the terminal; raise `UsageError` where there is none."""
+    if not sys.stdin.isatty():
+        hint = "Add --yes to charge it without asking."
+        raise UsageError("not-confirmed", "There is no terminal to confirm the price on.", hint=hint)
+    click.confirm(question, abort=True)
 
 
 _LEDGER = click.argument(

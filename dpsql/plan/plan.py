@@ -17,6 +17,7 @@ from dpsql.plan.mechanisms.record import Auto, Mechanism, Need
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import EngineQuery
 
@@ -204,6 +205,13 @@ class Plan(NotebookRepr):
         """The loss that is reserved before a row is read."""
         return self.spec.worst_case
 
+    def _describe_values(self) -> list[tuple[str, str]]:
+        """Return how many different values of a unit count, where any are counted."""
+        counted = [each.width for each in self.query.measures if each.aggregate is Aggregate.ITEMS]
+        most = " and ".join(f"{each:,}" for each in counted)
+        words = f"at most {most} different ones in a group, by a draw: the true number can be higher"
+        return [("values per unit", words)] if counted else []
+
     @property
     def engine_sql(self) -> str:
         """The SQL that the engine runs, its values as parameters."""
@@ -234,6 +242,7 @@ class Plan(NotebookRepr):
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),
+            *self._describe_values(),
             ("items at most", f"{self.worst_items} ({self.spec.report.charged})"),
             ("loss at most", str(self.worst_case)),
         ]

@@ -133,7 +133,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
         adapted = adapt(mechanism)
         planned = plan_request(mechanism, adapted)
         # where counts of some rows have less noise with it, the number of units is read, too
-        query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k))
+        query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k), item_salts=salts)
         try:
             most = adapted.max_groups_contributed
             spec = planned.specify(query_to_run, None if most is None else Bound(most, salts))

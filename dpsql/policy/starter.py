@@ -363,6 +363,14 @@ class StarterPolicy:
         """A query that the policy answers as it stands; None where no table was decided."""
         return next((text for decision in self.decisions if (text := _first_query(decision))), None)
 
+    @property
+    def bounds_columns(self) -> tuple[str, ...]:
+        """A table and a column of it whose bounds can be suggested, for `dpsql bounds`; empty without a table."""
+        decided = (decision for decision in self.decisions if decision.unit is not None)
+        pairs = [(decision.table.name, find_number(decision)) for decision in decided]
+        best = next((pair for pair in pairs if pair[1]), pairs[0] if pairs else ())
+        return tuple(filter(None, best))
+
     def lines(self) -> list[str]:
         """Return for every table what was decided or why not, and what is left to do, for the terminal."""
         decided = sum(decision.unit is not None for decision in self.decisions)
@@ -514,23 +522,32 @@ def _settings(decision: Decision) -> Iterator[str]:
 
 def _bounds(decision: Decision) -> Iterator[str]:
     """Yield the bounds as comments, with columns of the table that they could be of."""
-    units = {candidate.column.name for candidate in decision.candidates}
-    columns = [column for column in decision.table.columns if column.readable and column.name not in units]
-    numbers = (
-        each.name
-        for types in _SUMMED
-        for each in columns
-        if types.fullmatch(each.type) and not _IDENTIFIER.search(each.name) and not find_identifier(each.name)
-    )
-    number = next(numbers, "")
+    columns, number = _list_others(decision), find_number(decision)
     time = next((each.name for each in columns if _TIME.fullmatch(each.type)), "")
     yield from _BEFORE_BOUNDS
     summed = f", {_key(number)} = {{ max = 500 }}" if number else ""
-    yield f"# bounds = {{ rows = 20{summed} }}  # how much of a unit counts in a group, for COUNT(*) and SUM"
+    yield f"# bounds = {{ rows = 20{summed} }}  # of a unit in a group: guesses, which dpsql bounds replaces"
     if time:
         days = "{ first = 2025-01-01, last = 2026-12-31 }"
         yield f"# calendar = {{ {_key(time)} = {days} }}  # days of a time series without bounds in WHERE"
     yield from _AFTER_BOUNDS
+
+
+def _list_others(decision: Decision) -> list[FoundColumn]:
+    """Return the columns that analysts could use and that name no unit."""
+    units = {candidate.column.name for candidate in decision.candidates}
+    return [column for column in decision.table.columns if column.readable and column.name not in units]
+
+
+def find_number(decision: Decision) -> str:
+    """Return the column that is likeliest to be added up, "" where there is none."""
+    numbers = (
+        each.name
+        for types in _SUMMED
+        for each in _list_others(decision)
+        if types.fullmatch(each.type) and not _IDENTIFIER.search(each.name) and not find_identifier(each.name)
+    )
+    return next(numbers, "")
 
 
 def _source(table: FoundTable) -> Iterator[str]:

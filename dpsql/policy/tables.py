@@ -39,28 +39,30 @@ from dpsql.policy.validation import (
 from dpsql.quantities import Number, exact
 
 _LARGEST = 10**15
-_EACH, _ENDS = "each", ("min", "max")
-_KEYS = (*_ENDS, _EACH)
+_EACH, _DISTINCT, _ENDS = "each", "distinct", ("min", "max")
+_KEYS = (*_ENDS, _EACH, _DISTINCT)
 _HINT = "Write the least and the most that one unit's values add up to in one group, such as {max = 500}."
 _HINT_EACH = "Write the least and the greatest value of one row, such as each = {min = 1, max = 10}."
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Bounds of one unit's values in one group; at least `max` or `each` is set.
+    """Bounds of one unit's values in one group; at least `max`, `each` or `distinct` is set.
 
     `max` bounds the sum of the positive values, and `-min` that of the negative ones, which count as 0 where only `max`
-    is set. `each` is the range of the value of one row.
+    is set. `each` is the range of the value of one row. So many `distinct` values of one unit count.
     """
 
     min: Fraction | None
     max: Fraction | None
     each: tuple[Fraction, Fraction] | None = None
+    distinct: int | None = None
 
     def __str__(self) -> str:
         """Return the bounds as a policy file writes them."""
         parts = [] if self.max is None else [_write_ends(self.min or Fraction(0), self.max)]
         parts += [] if self.each is None else [f"each = {{{_write_ends(*self.each)}}}"]
+        parts += [] if self.distinct is None else [f"{_DISTINCT} = {self.distinct}"]
         return f"{{{', '.join(parts)}}}"
 
     def bound_sum(self, rows: int | None) -> tuple[Fraction, Fraction] | None:
@@ -98,7 +100,9 @@ GivenBounds = Mapping[str, Number | Mapping[str, Number]]
 
 
 def check_bounds(values: Bounds | Mapping[str, int | GivenBounds]) -> Bounds:
-    """Return the bounds of a table: a number of rows under "rows", and of columns a mapping with max, min and each.
+    """Return the bounds of a table: a number of rows under "rows", and of columns a mapping.
+
+    Its keys are max, min, each and distinct.
 
     Raises `PolicyError` for anything else.
     """
@@ -130,9 +134,11 @@ def read_bounds(section: Section) -> dict[str, int | GivenBounds]:
             continue
         inner = section.section(name)
         inner.only(*_KEYS)
-        if _EACH not in inner.values:
+        if not {_EACH, _DISTINCT} & inner.values.keys():
             inner.require("max")
         given: dict[str, Number | Mapping[str, Number]] = _read_ends(inner)
+        if _DISTINCT in inner.values:
+            given[_DISTINCT] = inner.whole(_DISTINCT)
         if _EACH in inner.values:
             each = inner.section(_EACH)
             each.only(*_ENDS)
@@ -148,15 +154,19 @@ def _read_ends(section: Section) -> dict[str, Any]:
 
 def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
     unknown = next((key for key in values if key not in _KEYS), None)
-    if unknown is not None or not {"max", _EACH} & values.keys():
-        reason = 'Bounds of a column are "max" and, below 0, "min", and "each" of one row\'s value.'
+    if unknown is not None or not {"max", _EACH, _DISTINCT} & values.keys():
+        reason = (
+            'Bounds of a column are "max" and, below 0, "min", "each" of one row\'s value, and "distinct", a number of '
+            "values."
+        )
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
     each = None if _EACH not in values else _check_each(values[_EACH], f"{place}.{_EACH}")
+    distinct = None if _DISTINCT not in values else check_count(cast("int", values[_DISTINCT]), f"{place}.{_DISTINCT}")
     if "max" not in values:
         if "min" in values:
             reason = "There is a min and no max."
             raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
-        return ColumnBounds(None, None, each)
+        return ColumnBounds(None, None, each, distinct)
     low, high = (_check_number(values.get(key, 0), key, place=place, hint=_HINT) for key in _ENDS)
     stated = low if "min" in values else None
     if not -_LARGEST <= low <= 0 or not low < high or not 0 <= high <= _LARGEST:
@@ -166,7 +176,7 @@ def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
         reason = "No value of each lies between min and max."
         hint = "Raise max, or lower min, to what the values of one unit add up to in one group."
         raise PolicyError("policy-bounds", reason, hint=hint, place=place)
-    return ColumnBounds(stated, high, each)
+    return ColumnBounds(stated, high, each, distinct)
 
 
 def _check_each(values: object, place: str) -> tuple[Fraction, Fraction]:

@@ -230,20 +230,23 @@ def _key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line of every header and `key =` of valid TOML, and for what they imply, where it is implied first."""
     lines: dict[KeyPath, int] = {}
     header: KeyPath = ()
-    for line, statement in _statements(text):
-        above = header
+    for line, start, end in split_statements(text):
+        above, statement = header, text[start:end].strip()
         if statement.startswith("["):
-            above, header = (), _keys(statement.lstrip("["))
+            above, header = (), read_keys(statement.lstrip("["))
             path = header
         else:
-            path = (*header, *_keys(statement))
-        for end in range(len(above) + 1, len(path) + 1):
-            lines.setdefault(path[:end], line)
+            path = (*header, *read_keys(statement))
+        for length in range(len(above) + 1, len(path) + 1):
+            lines.setdefault(path[:length], line)
     return lines
 
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Cut valid TOML where a statement ends: at a newline that is in no text, no list and no inline table."""
+def split_statements(text: str) -> Iterator[tuple[int, int, int]]:
+    """Cut valid TOML where a statement ends: at a newline that is in no text, no list and no inline table.
+
+    Yields the line of each statement, and where it starts and ends in the text, with its comment.
+    """
     start, line, depth = 0, 1, 0
     for token in _TOKEN.finditer(text + "\n"):
         if token.lastgroup == "open":
@@ -251,12 +254,30 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         elif token.lastgroup == "close":
             depth -= 1
         elif token.lastgroup == "newline" and depth == 0:
-            yield line, text[start : token.start()].strip()
+            yield line, start, token.start()
             line += text.count("\n", start, token.end())
             start = token.end()
 
 
-def _keys(statement: str) -> KeyPath:
+def find_value(text: str, start: int, *, end: int) -> tuple[int, int]:
+    """Return where the value of a statement `key = value` starts and ends, without a comment behind it."""
+    position = start + len(text[start:end]) - len(text[start:end].lstrip())
+    while part := _KEY_AND_DOT.match(text, position):
+        position = part.end()
+        if part[2] is None:
+            break
+    first = text.index("=", position) + 1
+    last, depth = end, 0
+    for token in _TOKEN.finditer(text, first, end):
+        depth += (token.lastgroup == "open") - (token.lastgroup == "close")
+        if token.lastgroup == "comment" and depth == 0:
+            last = token.start()
+            break
+    inside = text[first:last]
+    return first + len(inside) - len(inside.lstrip()), first + len(inside.rstrip())
+
+
+def read_keys(statement: str) -> KeyPath:
     """Return the dotted key that `statement` begins with; a comment and an empty line have none."""
     keys: list[str] = []
     position = 0

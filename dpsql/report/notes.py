@@ -189,7 +189,8 @@ def _count_listed(query: PrivateQuery) -> int | None:
 _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
-_CALL = re.compile(r"(?:count|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
+_DISTINCT = re.compile(r"distinct\b ?", re.IGNORECASE)
+_CALL = re.compile(r"(?:approx_count_distinct|count|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
 _STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
 _DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
 
@@ -224,7 +225,7 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         values = "values" if limits else "counts"
         found.append(f"each {unit} counted in at most {groups}: true {values} can be {differ}")
     found += _merge(_describe_alone(measure, unit) for measure in alone)
-    if len(alone) > 1 and not coupled:
+    if sum(each.aggregate is not Aggregate.ITEMS for each in alone) > 1 and not coupled:
         found.append("do not divide these by each other: write the ratio, or AVG")
     if alone:
         found.append("intervals are of the values counted so")
@@ -261,6 +262,9 @@ def _join(parts: Sequence[str]) -> str:
 
 def _describe_alone(measure: Measure, unit: str) -> _Sentence:
     """Return the words about a measure that has its own cut, and about rows whose value is outside of its range."""
+    if measure.aggregate is Aggregate.ITEMS:
+        limit = _describe_limit(measure)
+        return _name_call(measure), f"at most {limit} of each {unit} counted, so the true number can be higher"
     which = "number" if measure.aggregate is Aggregate.ROWS else "sum"
     between = "with" if measure.bounds is not None and measure.bounds.low < 0 else "with at most"
     differ = _BOTH if _can_be_lower(measure) else "higher"
@@ -278,6 +282,8 @@ def _describe_alone(measure: Measure, unit: str) -> _Sentence:
 
 def _can_be_lower(measure: Measure) -> bool:
     """Say whether a true sum can be lower than what is counted of it."""
+    if measure.aggregate is Aggregate.ITEMS:
+        return False
     values = _find_range(measure)
     return measure.row_bounds.low < 0 or (values is not None and _can_be_below(measure, values[0]))
 
@@ -337,6 +343,8 @@ def _name_call(measure: Measure) -> str:
     argument = _read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
         return _write_call("COUNT", argument or "*", measure=measure)
+    if measure.aggregate is Aggregate.ITEMS:
+        return _write_call("COUNT", argument and f"DISTINCT {_DISTINCT.sub('', argument)}", measure=measure)
     return _write_call("SUM", argument, measure=measure)
 
 
@@ -367,6 +375,8 @@ def _describe_limit(measure: Measure) -> str:
     bounds = measure.row_bounds
     if measure.aggregate is Aggregate.ROWS:
         return "1 row" if bounds.high == 1 else f"{bounds.high:,} rows"
+    if measure.aggregate is Aggregate.ITEMS:
+        return "1 value" if bounds.high == 1 else f"{bounds.high:,} different values"
     low, high = bounds.low * bounds.step, bounds.high * bounds.step
     return _describe_ends([low, high] if low < 0 else [high], measure)
 

@@ -310,6 +310,8 @@ def _check_bounds(table: CheckedTable, bounds: Bounds) -> Iterator[Finding]:
 
 def _find_contradictions(bounds: ColumnBounds, rows: int | None) -> Iterator[tuple[str, str]]:
     """Yield in words how the bounds of a column contradict each other, and the rows of a unit, each with a hint."""
+    if bounds.distinct is not None and rows is not None and bounds.distinct > rows:
+        yield f"distinct = {bounds.distinct:,} is more than rows = {rows:,}, which then holds.", "Lower distinct."
     if bounds.max is None:
         return
     most = float(bounds.max)

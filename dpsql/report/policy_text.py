@@ -196,7 +196,8 @@ def _list_rules(table: CheckedTable) -> Iterator[str]:
             "units of that value alone."
         )
     if table.bounds:
-        yield f"bounds: {', '.join(table.bounds)}: COUNT(*), SUM and AVG add no more for a unit in a group."
+        measures = "COUNT(*), COUNT(DISTINCT x), SUM and AVG"
+        yield f"bounds: {', '.join(table.bounds)}: {measures} count no more of a unit in a group."
     if table.calendar:
         yield f"calendar: {', '.join(table.calendar)}: the days of a time series without bounds in WHERE."
     if table.materialized:

@@ -1,7 +1,8 @@
 """Comparison of tables with and without one privacy unit: the unit may change counts by what it has alone.
 
 For all that a plan counts, weighs or bounds, the groups of all units together are the sum of the groups of each unit
-alone. A unit therefore changes only groups that contain it, and no counts of others.
+alone. A unit therefore changes only groups that contain it, and no counts of others. A number of different values is no
+such sum: a unit adds at most as many as it has alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dpsql.testing.queries import (
     SuiteQuery,
     build_statement,
     count_measures,
+    find_item_measures,
     list_columns,
     open_tables,
     rewrite_query,
@@ -113,16 +115,21 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
         read = [table.select(range(table.num_columns - 1)) for table in read]
     known = count_measures(query, written.catalog)
     together, without, alone = (_measured(table, whole, known=known) for table in read)
-    return _beyond(whole, together, without=without, alone=alone)
+    shared = find_item_measures(query, written.catalog)
+    return _beyond(whole, together, without=without, alone=alone, shared=shared)
 
 
-def _beyond(query: SuiteQuery, together: Measures, *, without: Measures, alone: Measures) -> str:
+def _beyond(
+    query: SuiteQuery, together: Measures, *, without: Measures, alone: Measures, shared: frozenset[int]
+) -> str:
     for *group, measure in sorted({*together, *without, *alone}):
         key = (*group, measure)
         added = together[key] - without[key]
         # that plan counts all units of the groups that somebody keeps
         if query.rewrite == "weighted_all" and not measure:
             fair = 0 <= added <= _most_added(query) or key not in without or key not in together
+        elif measure in shared and not query.rewrite.startswith("weighted"):  # where 1 is the weight
+            fair = 0 <= added <= alone[key]
         else:
             fair = added == alone[key]
         if not fair:

@@ -31,6 +31,7 @@ from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.ir.types import parse_type
@@ -82,7 +83,10 @@ POLICY = _build_policy(_BOUNDS)
 
 @dataclass(frozen=True)
 class SuiteQuery:
-    """One query of the suite, its rewrite and its file: with `units` the number of units in any group is read, too."""
+    """One query of the suite, its rewrite and its file.
+
+    With `units` the number of units in any group is read, too; with `items` a few values of each unit are drawn.
+    """
 
     name: str
     text: str
@@ -92,11 +96,12 @@ class SuiteQuery:
     kept: bool = False
     own: bool = False
     units: bool = False
+    items: bool = False
 
     @property
     def draws(self) -> bool:
-        """Whether groups of a unit are drawn, for which DuckDB uses a hash of its own."""
-        return self.bound is not None or self.kept
+        """Whether groups or values of a unit are drawn, for which DuckDB uses a hash of its own."""
+        return self.bound is not None or self.kept or self.items
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +126,7 @@ def _parse_block(block: str, part: str) -> SuiteQuery:
     rewrite, *rest = words.split() or ["top"]
     groups = [int(word) for word in rest if word.isdecimal()]
     bound = Bound(groups[0], SALTS) if groups else None
-    flags = (word in rest for word in ("kept", "own", "units"))
+    flags = (word in rest for word in ("kept", "own", "units", "items"))
     return SuiteQuery(name, text.strip().removesuffix(";"), rewrite, part, bound, *flags)
 
 
@@ -161,7 +166,7 @@ def rewrite_query(query: SuiteQuery, catalog: Catalog) -> EngineQuery | None:
         if query.kept and analyzed.partitions is not None:
             analyzed = replace(analyzed, partitions=replace(analyzed.partitions, salts=SALTS))
         analyzed = replace(bound_measures(analyzed, Terms.of_total(POLICY)), reads_total=query.units)
-        return _rewrite_private(analyzed, query)
+        return _rewrite_private(replace(analyzed, item_salts=SALTS), query)
     except Error as error:
         if error.code not in _REFUSED:
             raise
@@ -172,6 +177,13 @@ def count_measures(query: SuiteQuery, catalog: Catalog) -> int:
     """Return the number of measures that a query releases."""
     analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
     return len(analyzed.measures) if isinstance(analyzed, PrivateQuery) else 1
+
+
+def find_item_measures(query: SuiteQuery, catalog: Catalog) -> frozenset[int]:
+    """Return the places of the measures of a query that are no sums over units: numbers of different values."""
+    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    measures = analyzed.measures if isinstance(analyzed, PrivateQuery) else ()
+    return frozenset(at for at, each in enumerate(measures) if each.aggregate is Aggregate.ITEMS)
 
 
 def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:

@@ -48,8 +48,10 @@ def test_functions_take_at_most_6_parameters() -> None:
     # keys of the file
     modules = ("model", "model", "settings", "settings", "settings", "tables")
     commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain", "mcp")]
-    commands += ["dpsql/cli/curator.py grant"]  # and one for each option of a command
-    sessions = [f"dpsql/{module}.py connect" for module in ("connect", "dbapi/connection")]  # what one is opened with
+    commands += [f"dpsql/cli/curator.py {name}" for name in ("bounds", "grant")]  # and one for each option of a command
+    suggestions = ["dpsql/curator.py suggest_bounds"]  # what is suggested, and what a session is opened with
+    # what one is opened with
+    sessions = ["dpsql/connect.py connect", *suggestions, "dpsql/dbapi/connection.py connect"]
     # what a session has, and the parts of a statement
     analyses = ["dpsql/sql/analysis/analyze.py analyze", "dpsql/sql/analysis/outer_tree.py read_outer_tree"]
     assert wide == [*commands, *sessions, *(f"dpsql/policy/{module}.py __init__" for module in modules), *analyses]
@@ -61,7 +63,8 @@ def test_parameters_after_the_second_are_keyword_only() -> None:
         for label, node, method in all_functions()
         if len(node.args.posonlyargs) + len(node.args.args) - method > 2
     }
-    promised = {"dpsql/policy/model.py suggest"}  # Budget.suggest(items, queries, users) is promised as it stands
+    # Budget.suggest(items, queries, users) and suggest_bounds(policy, table, columns) are promised as they stand
+    promised = {"dpsql/policy/model.py suggest", "dpsql/curator.py suggest_bounds"}
     called = "_nothing get_columns get_pk_constraint get_table_comment has_table is_disconnect"  # by SQLAlchemy, so
     called_so = {f"dpsql/integrations/sqlalchemy.py {name}" for name in called.split()}
     assert loose == promised | called_so | {

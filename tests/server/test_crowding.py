@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -57,19 +57,24 @@ def leave_web(server: Server) -> None:
         time.sleep(0.5)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(3) as started:
+        yield started
+
+
 @pytest.mark.parametrize("leave", [leave_postgres, leave_web])
-def test_a_public_statement_ends_with_its_client(leave: Callable[[Server], None]) -> None:
-    with serving(3) as server:
-        for _ in range(4):  # more than an analyst has places for
-            leave(server)
-        began = time.monotonic()
-        with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as connection:
-            assert connection.execute(HONEST[1]).fetchone() == ("c7",)
-        assert time.monotonic() - began < 15
+def test_a_public_statement_ends_with_its_client(server: Server, leave: Callable[[Server], None]) -> None:
+    for _ in range(4):  # more than an analyst has places for
+        leave(server)
+    began = time.monotonic()
+    with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as connection:
+        assert connection.execute(HONEST[1]).fetchone() == ("c7",)
+    assert time.monotonic() - began < 15
 
 
-def test_a_public_statement_ends_when_it_is_cancelled_and_others_go_on_meanwhile() -> None:
-    with serving(3) as server, psycopg.connect(server.conninfo("analyst1"), autocommit=True) as greedy:
+def test_a_public_statement_ends_when_it_is_cancelled_and_others_go_on_meanwhile(server: Server) -> None:
+    with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as greedy:
         failures: list[str] = []
 
         def running() -> None:

@@ -1,8 +1,9 @@
 """The shell command in a process of its own, as a user would run it.
 
 What takes a second of each is importing: so a nursery imports everything once, and each command is a fork of it that
-has its own folder, variables and streams, runs as a script does, and ends as Python ends. A command whose variables
-Python reads when it starts is started, not forked.
+has its own folder, variables and streams, and runs as a script does. To take apart the modules that it shares takes
+most of what such a command takes, so only the first of each kind ends quite as Python ends; the others leave that out.
+A command whose variables Python reads when it starts is started, not forked.
 
     python tests/support/command_kit.py    a nursery: reads a line of JSON for each command, answers its exit code
 """
@@ -20,6 +21,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -46,11 +49,16 @@ def dpsql_command(
         streams = [str(Path(folder) / name) for name in ("stdin", "stdout", "stderr")]
         Path(streams[0]).write_bytes(stdin)
         order = {"words": arguments, "cwd": str(cwd or Path.cwd()), "environment": {**plain, **environment}}
+        order["brief"] = arguments[:1] in _ENDED
+        _ENDED.add(arguments[:1])
         nursery = _nursery()
         nursery.stdin.write(json.dumps({**order, "streams": streams}) + "\n")
         nursery.stdin.flush()
         code = int(nursery.stdout.readline())
         return code, Path(streams[1]).read_bytes(), Path(streams[2]).read_bytes().decode()
+
+
+_ENDED: set[tuple[str, ...]] = set()  # the kinds of commands of which one has ended as Python ends
 
 
 @functools.cache
@@ -116,18 +124,33 @@ def _become(order: dict[str, object]) -> None:
     sys.argv[1:] = order["words"]  # type: ignore[assignment]
 
 
-def _nurse() -> bool:
-    """Fork for each line that is read, and say how the command ended; return True in a command."""
+def _end_briefly(run: Callable[[], None]) -> None:
+    """Run a command and end as Python does, but for taking its modules apart."""
+    try:
+        run()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)
+
+
+def _nurse() -> dict[str, object] | None:
+    """Fork for each line that is read, and say how the command ended; return its order in a command."""
     while line := sys.stdin.readline():
         child = os.fork()
         if not child:
             signal.alarm(LONGEST)
-            _become(json.loads(line))
-            return True
+            order: dict[str, object] = json.loads(line)
+            _become(order)
+            return order
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
-    return False
+    return None
 
 
 if __name__ == "__main__":
@@ -135,7 +158,7 @@ if __name__ == "__main__":
     _share()
     with tempfile.TemporaryDirectory() as warm:
         _warm(Path(warm))
-    if _nurse():
+    if told := _nurse():
         from dpsql.cli import main
 
-        main()
+        _end_briefly(main) if told["brief"] else main()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 from support.looks_kit import execute_once
-from support.session_kit import filled, session_on
+from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -40,7 +40,7 @@ Law = npt.NDArray[np.float64]
 def session_over(*statements: str, budget: str = "0.5", **bounds: int) -> Session:
     table = dpsql.PrivateTable("user_id", **bounds)
     policy = dpsql.Policy(dpsql.Budget(10, budget), {"reads": table}, limits=dpsql.Limits(max_epsilon=1))
-    return session_on(filled(CREATE, *statements), policy)
+    return session_on(shared(CREATE, *statements), policy)
 
 
 def rows_of(units: Sequence[Unit]) -> list[str]:

@@ -77,7 +77,8 @@ _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian",
 _OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
 _ELSEWHERE = frozenset(
-    "assume consent domain fresh intervals max_groups_contributed max_rows_contributed monotone partitions".split()
+    "assume consent domain fresh intervals max_groups_contributed max_items_contributed max_rows_contributed monotone "
+    "partitions".split()
 )  # options that are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
@@ -467,7 +468,10 @@ _CHANGED: tuple[tuple[str, int, Callable[[PrivateQuery], bool]], ...] = (
     (
         "expression",
         2,
-        lambda query: any(each.argument is not None and not _is_column(each.argument) for each in query.measures),
+        lambda query: any(
+            each.aggregate is Aggregate.SUM and each.argument is not None and not _is_column(each.argument)
+            for each in query.measures
+        ),
     ),
     ("join", 2, _counts_rows_of_join),
 )
@@ -492,6 +496,8 @@ def _bound_as_0_11(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Me
     match measure.aggregate:
         case Aggregate.UNITS:
             return measure
+        case Aggregate.ITEMS:
+            return None
         case Aggregate.ROWS:
             rows = [most for name in query.tables if (most := terms.tables[name].bounds.rows) is not None]
             if not rows:

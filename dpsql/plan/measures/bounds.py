@@ -14,6 +14,8 @@ from math import inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
+from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
@@ -38,6 +40,8 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if option is not None and not counts_rows:
         hint, reason = "Leave it out.", f"{_OPTION} is for COUNT(*), COUNT(x) and AVG, and the query has none of them."
         raise Refusal("option", reason, hint=hint, place=option.place)
+    if ITEMS_OPTION in query.clause.options:
+        refuse_stray_option(query)
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
@@ -97,6 +101,8 @@ class _Bounding:
             return _apply_stated(measure)
         if measure.aggregate is Aggregate.ROWS:
             return replace(measure, bounds=ContributionRange(0, self._find_rows(measure)))
+        if measure.aggregate is Aggregate.ITEMS:
+            return bound_items(measure, self.query, policy=self.policy, rows=self.rows.total)
         return self._bound_sum(measure)
 
     def _find_rows(self, measure: Measure) -> int:
@@ -207,7 +213,7 @@ def _apply_stated(measure: Measure) -> Measure:
     """Return a measure with the bounds that the query states, which are then no part of it."""
     stated = measure.stated
     assert stated is not None  # noqa: S101 - of the caller
-    if measure.aggregate is Aggregate.ROWS:
+    if measure.aggregate in {Aggregate.ROWS, Aggregate.ITEMS}:
         return replace(measure, bounds=ContributionRange(0, int(stated.high)), stated=None)
     least, most = min(stated.low, Fraction(0)), max(stated.high, Fraction(0))
     type_ = None if measure.argument is None else measure.argument.type

@@ -295,6 +295,7 @@ def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Fac
 @refuse_out_of_range
 def _choose_weighted(request: MechanismRequest) -> WeightedGaussian:
     """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
+    request.check_adds_up()
     k, bound, delta = request.k, request.require_bound(), request.delta
     return WeightedGaussian(leave_behind(request.price.rho(k), find_gate_rho(request)), delta, k, bound)
 
@@ -420,6 +421,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
     for one, and counts of all groups of a unit cost one item each.
     """
+    request.check_adds_up()
     k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(leave_behind(request.price.rho(k), find_gate_rho(request)).value / 2)
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))

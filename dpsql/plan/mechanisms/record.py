@@ -96,6 +96,8 @@ def describe_about(measure: Measure, steps: float, *, units: str = "units") -> s
             return f"about {value} {units}"
         case Aggregate.ROWS:
             return f"about {value} rows"
+        case Aggregate.ITEMS:
+            return f"about {value} different values"
         case Aggregate.SUM:
             return f"a sum of about {value}"
 
@@ -162,12 +164,12 @@ class Mechanism:
     known names, and `evidence` what such a name needs; a mechanism without `spread` does not answer over known names.
     `takes_names` is the least number of known names for each key from which it is considered.
 
-    `theorem` is the class whose docstring states the loss, and `law` names the distribution of its output for the
-    tests of that loss. `weighs` says that it ranks by weights, with a bound of its own where there is none. Counts
-    are drawn after the choice, and may share one noisy total, with `draws_after`. `replaces` names mechanisms that
-    are parts of it and never chosen beside it. Where candidates times k are above `most_simulated`, it takes too
-    long for EXPLAIN to try it. `options` are those it takes of the options that only some mechanisms take, and
-    `why` is what EXPLAIN says where AUTO chose it.
+    `theorem` is the class whose docstring states the loss, and `law` names the distribution of its output for the tests
+    of that loss. `weighs` says that it ranks by weights, with a bound of its own where there is none: by what is a sum
+    over units, which a number of different values is not. Counts are drawn after the choice, and may share one noisy
+    total, with `draws_after`. `replaces` names mechanisms that are parts of it and never chosen beside it. Where
+    candidates times k are above `most_simulated`, it takes too long for EXPLAIN to try it. `options` are those it takes
+    of the options that only some mechanisms take, and `why` is what EXPLAIN says where AUTO chose it.
     """
 
     name: str

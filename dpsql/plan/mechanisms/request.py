@@ -16,7 +16,7 @@ from dpsql.errors import Place, Refusal, UsageError
 from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
 from dpsql.plan.mechanisms.base import Contribution, ItemLoss
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.measures import Measure
+from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ReleasedDomain, count_groups
 from dpsql.terms import Terms, read_number, read_whole_number
 
@@ -190,6 +190,13 @@ class MechanismRequest:
             reason = "This mechanism needs a bound on the groups of each unit."
             raise Refusal("bound", reason, hint=hint, place=self.place)
         return self.max_groups_contributed
+
+    def check_adds_up(self) -> None:
+        """Refuse a mechanism of weights where what ranks is no sum over units, as a number of different values."""
+        if self.query.measures[0].aggregate is Aggregate.ITEMS:
+            reason = "This mechanism weighs what each unit adds, and units can have the same values."
+            hint = "Write mechanism = limited_domain, or leave the mechanism out."
+            raise Refusal("option", reason, hint=hint, place=self.place)
 
     def check_no_min_units(self) -> None:
         """Refuse a mechanism that does not see to min_units where the policy wants them."""

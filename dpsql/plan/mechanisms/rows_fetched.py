@@ -157,6 +157,8 @@ def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
             return f"{counted} units"
         case Aggregate.ROWS:
             return f"{counted} rows"
+        case Aggregate.ITEMS:
+            return f"{counted} different values"
         case Aggregate.SUM:
             return f"a sum of {value:.1f}"
 

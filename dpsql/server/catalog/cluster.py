@@ -323,7 +323,7 @@ def _describe_column(column: str, unit: str, *, declared: PolicyTable | None) ->
     if ascii_lower(column) == ascii_lower(unit):
         return f"The privacy unit: COUNT(DISTINCT {write_name(column)}) counts it."
     bounds = declared.bounds.find(column) if isinstance(declared, PrivateTable) else None
-    if bounds is None:
+    if bounds is None or (bounds.max is None and bounds.each is None):
         return ""
     parts = []  # what one unit and one row add to a group
     if bounds.max is not None:

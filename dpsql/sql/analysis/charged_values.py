@@ -215,6 +215,13 @@ def find_private_columns(expression: Expression, source: Relation, *, catalog: C
     )
 
 
+def find_item_columns(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """Return the stored columns that an expression reads, as (table, column), sorted; none unless all are private."""
+    columns = _stored_columns(expression, _relations(source))
+    found = [[(table.name, name) for table in _find_private(path, catalog)] for _, path, name in columns]
+    return tuple(sorted({each for named in found for each in named})) if all(found) else ()
+
+
 def find_stored_column(column: ColumnRef, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
     """Return the stored column of a private table that a column is, unchanged through subqueries; None for another."""
     relation = _relations(source)[column.relation]

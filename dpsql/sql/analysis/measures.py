@@ -1,8 +1,9 @@
 """Aggregates of a private query: COUNT(DISTINCT unit), COUNT(*), COUNT(x), SUM(x) and AVG(x), with or without FILTER.
 
-value_low and value_high of one of them are the ends of the interval of its released value.
+value_low and value_high of one of them are the ends of the interval of its released value. COUNT(DISTINCT x) of other
+values is read in `distinct_items.py`.
 
-Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
+One unit can have any number of rows and values. What each adds up to is
 bounded for every unit and group when the query is planned. A query may state the bounds itself, as in
 SUM(x, contribution_bounds_per_group => (0, 500)). They are constants of the text, or parameters. Any are allowed: what
 a unit adds is clamped to them, and the noise follows from them. The bounds of the policy are defaults, and protect
@@ -12,7 +13,8 @@ This file has two parts: (1) `read_measure` reads one aggregate, and `named_boun
 `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight. AVG(x) is
 a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in one
 expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
-measure and its set. A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set.
+measure and its set. A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set. Neither is
+COUNT(DISTINCT x), to which no unit adds a number of its own: two units can have the same value.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.distinct_items import read_items
 from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
@@ -48,6 +51,7 @@ _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
 _Set = frozenset[Measure]
 _ALONE: _Set = frozenset()
+_UNWEIGHED = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,12 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     allow_only(reader.statement, node, "this", "expressions", "big_int")
     where, unit = reader.place(node), name_unit(reader)
     (counted, *more), stated = read_named_bounds(reader, [node.this, *node.expressions])
-    if stated is not None and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS):
+    is_distinct = type(counted).__name__ == "Distinct"
+    if (
+        stated is not None
+        and not is_distinct
+        and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS)
+    ):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
@@ -166,19 +175,18 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     if type(counted).__name__ == "Star":
         allow_only(reader.statement, counted)
         return ReadMeasure(replace(rows, condition=condition))
-    if type(counted).__name__ == "Distinct":
-        _, of_units = read_named_bounds(reader, counted.expressions)
-        if stated is not None or of_units is not None:
-            reason = "COUNT(DISTINCT ...) counts each unit once, and has no bounds."
-            raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
-        columns = list(counted.expressions)
+    if is_distinct:
+        columns, of_items = read_named_bounds(reader, counted.expressions)
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
+        stated = stated or of_items
         if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
+            if stated is not None:
+                reason = f"COUNT(DISTINCT {unit}) counts each unit once, and has no bounds."
+                raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
             return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.expression)
-        hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
-        reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
-        raise Refusal("aggregate", reason, hint=hint, place=where)
+        items = read_items(reader, columns, place=where, unit=unit, stated=stated)
+        return ReadMeasure(replace(items, condition=condition, words=rows.words))
     if counted is None:
         raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=where)
     argument = reader.read(counted)
@@ -250,7 +258,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
         met = [
             at
             for at in meeting
-            if is_released_number(query, at) and plain[query.outputs[at].measure].aggregate is not Aggregate.UNITS
+            if is_released_number(query, at) and plain[query.outputs[at].measure].aggregate not in _UNWEIGHED
         ]
         measures = frozenset(plain[query.outputs[at].measure] for at in met)
         together |= dict.fromkeys(met, measures if len(measures) > 1 else _ALONE)

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import find_charged_values, find_private_columns, find_sole_column
+from dpsql.sql.analysis.charged_values import (
+    find_charged_values,
+    find_item_columns,
+    find_private_columns,
+    find_sole_column,
+)
 from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
@@ -45,7 +50,7 @@ from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
@@ -151,7 +156,8 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             outputs.append(Output(item.name, None, measures.index(item.measure.measure), divisor, item.end))
     for at, each in enumerate(measures):
         if each.argument is not None:
-            columns = find_private_columns(each.argument, body.source, catalog=catalog)
+            find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
+            columns = find(each.argument, body.source, catalog=catalog)
             measures = (*measures[:at], replace(each, columns=columns), *measures[at + 1 :])
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(

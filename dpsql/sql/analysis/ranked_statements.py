@@ -152,7 +152,8 @@ class RankedSelect:
         clause = query.clause
         if clause.stated is not None:
             return f"Leave it out, or write it in a SELECT around this one, which ends with LIMIT {clause.k}."
-        if all(window.total for window in found) and query.domain is None and query.partitions is None:
+        has_totals = all(_bound_total(window.total, query, catalog=self.catalog) for window in found)
+        if has_totals and query.domain is None and query.partitions is None:
             return _WITH_TOTAL.format(self._write_shares(found, query))
         is_at_end = self.clause is not None or _is_at_end(self.statement, query)
         keys = self._list_keys(found[0], query)
@@ -250,8 +251,11 @@ def refuse_computation(
 def _bound_total(total: Total, query: PrivateQuery, *, catalog: Catalog) -> Parts:
     """Return a private total to which a unit adds as much as to k groups together, where that is known.
 
-    So the shares of the k groups that a ranking returns are no more than the whole.
+    So the shares of the k groups that a ranking returns are no more than the whole. Numbers of different values have
+    none: groups can have the same values.
     """
+    if total[:1] == ("SELECT COUNT(*",) and any(each.aggregate is Aggregate.ITEMS for each in query.measures):
+        return ()
     return tuple(
         _state_bounds(part, query, catalog=catalog) if isinstance(part, OpenBounds) else part for part in total
     )
@@ -274,7 +278,7 @@ def _state_bounds(place: OpenBounds, query: PrivateQuery, *, catalog: Catalog) -
         bounds = measure.stated.low, measure.stated.high
     elif measure is not None and measure.aggregate is Aggregate.ROWS:
         bounds = rows
-    elif measure is not None and table is not None:
+    elif measure is not None and measure.aggregate is Aggregate.SUM and table is not None:
         argument = None if measure.argument is None else strip_casts(measure.argument)
         bounds = table.find_bounds(argument.name) if isinstance(argument, ColumnRef) else None
     if bounds is None:
@@ -512,7 +516,8 @@ class ListReading:
 def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
     k, asked, after = query.clause.k or 0, reading.asked, reading.after
-    rank = "largest" if query.measures[0].aggregate is Aggregate.SUM else "most frequent"
+    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
+    rank = "most frequent" if is_of_rows else "largest"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
     order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
     if query.order and query.outputs[query.order[0].output].key is not None:

@@ -21,6 +21,7 @@ class Aggregate(Enum):
     UNITS = "COUNT(DISTINCT unit)"
     ROWS = "COUNT"
     SUM = "SUM"
+    ITEMS = "COUNT(DISTINCT item)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +89,12 @@ class StatedBounds:
 class Measure:
     """Aggregate of the rows of a group where `condition` holds, every row without one.
 
-    `argument` is what SUM adds up. `columns` are the stored columns of private tables that it is worked out from, as
-    (table, column). `stated` are the bounds that the query itself has for it. `bounds` are those of one unit in one
-    group, None until the query is planned. `row_range` is the public range of one row's value, to which every row is
-    clamped, where it is narrower than the bounds; None where nothing more is known. Measures of one `weight` count each
-    unit alike. `words` are what the analyst wrote, with their place.
+    `argument` is what SUM adds up, or of what ITEMS counts the distinct values: those of a few kept for each unit, so
+    that these are no sum over units (`rewrite/distinct_items.py`). `columns` are the stored columns of private tables
+    that it is worked out from, as (table, column). `stated` are the bounds that the query itself has for it. `bounds`
+    are those of one unit in one group, None until the query is planned. `row_range` is the public range of one row's
+    value, to which every row is clamped, where it is narrower than the bounds; None where nothing more is known.
+    Measures of one `weight` count each unit alike. `words` are what the analyst wrote, with their place.
     """
 
     aggregate: Aggregate
@@ -108,7 +110,9 @@ class Measure:
     @property
     def type(self) -> Type:
         """Return the type of the released value: a count is a BIGINT, and that of SUM follows its argument."""
-        return BIGINT if self.argument is None else sum_type(self.argument.type)
+        if self.argument is None or self.aggregate is Aggregate.ITEMS:
+            return BIGINT
+        return sum_type(self.argument.type)
 
     @property
     def row_bounds(self) -> ContributionRange:

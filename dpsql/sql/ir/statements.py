@@ -295,7 +295,8 @@ class PrivateQuery:
     `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
     unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the keys
     take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
-    `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
+    `dialect` is that of the engine which has the tables. With `item_salts`, which are private to the session, each unit
+    has its items counted in the order of a hash under them. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `private_tables` are all private tables, each by its path and its
     name. `reads_seconds` says that the text means another query a second later, because it calls now(). `names` of the
     keys are known from earlier answers. `key_column` is the one stored column of a private table that a sole key is
@@ -343,6 +344,7 @@ class PrivateQuery:
     names: KnownNames | None = field(default=None, repr=False, compare=False)
     # of the planner
     reads_total: bool = field(default=False, compare=False)
+    item_salts: tuple[int, int] | None = field(default=None, repr=False, compare=False)
     # of a mechanism's plan
     group_cut: GroupCut | None = field(default=None, compare=False)
 

@@ -446,16 +446,12 @@ def build_contributions(
     base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], query.body, where=present)
     is_alone, parts = form is not Form.ROWS, name_parts(query)
     added = [
-        f"{_add_rows(measure, row, alone=is_alone)} AS {part}"
+        f"{add_rows(measure, row, alone=is_alone)} AS {part}"
         for measure, row, part in zip(query.measures, rows, parts, strict=True)
         if measure.weight is None
     ]
-    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
-    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
-    # an average around the middle of a range is divided by the measure that counts its rows
-    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
-    for at, name in [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]:
+    sums, numbers, coupled = find_coupled(query)
+    for at, name in coupled:
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """
@@ -478,6 +474,19 @@ def build_contributions(
     return compose("SELECT {columns} FROM ({pairs})", columns=[*names, UNIT, *ranks, *weighed], pairs=pairs)
 
 
+def find_coupled(query: PrivateQuery) -> tuple[dict[int, str], dict[int, str], list[tuple[int, str]]]:
+    """Return the columns of coupled measures by their places: of sums, and of numbers of rows around a middle.
+
+    Then come all of these columns, each with the place of the measure whose rows it adds up.
+    """
+    coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
+    sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
+    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
+    # an average around the middle of a range is divided by the measure that counts its rows
+    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
+    return sums, numbers, [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]
+
+
 def build_stored_sums(
     writer: Writer, query: PrivateQuery, *, names: Sequence[str], stored: Sequence[Expression]
 ) -> str:
@@ -497,12 +506,16 @@ def name_parts(query: PrivateQuery) -> list[str]:
 
 
 def sum_contributions(query: PrivateQuery) -> list[str]:
-    """Return the sums of the contributions of units to each measure, 0 without any."""
-    pairs = zip(name_parts(query), name_sums(query), strict=True)
-    return [f"COALESCE(CAST(system.main.sum({part}) AS BIGINT), 0) AS {name}" for part, name in pairs]
+    """Return the sums of the contributions of units to each measure, 0 without any; of values how many there are."""
+    return [
+        f"system.main.count(DISTINCT {part}) AS {name}"
+        if measure.aggregate is Aggregate.ITEMS
+        else f"COALESCE(CAST(system.main.sum({part}) AS BIGINT), 0) AS {name}"
+        for measure, part, name in zip(query.measures, name_parts(query), name_sums(query), strict=True)
+    ]
 
 
-def _add_rows(measure: Measure, row: str, *, alone: bool) -> str:
+def add_rows(measure: Measure, row: str, *, alone: bool) -> str:
     """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts.
 
     With `alone` there is one row, which needs no aggregate.

@@ -24,10 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.types import BIGINT, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import (
@@ -51,6 +52,7 @@ from dpsql.sql.rewrite.contributions import (
     sum_contributions,
     weigh_contributions,
 )
+from dpsql.sql.rewrite.distinct_items import ONE, build_item_rows, counts_items, name_items, rank_item_rows
 from dpsql.sql.rewrite.passes import apply_passes
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
@@ -187,7 +189,11 @@ def rewrite_total(query: PrivateQuery) -> EngineQuery:
         rows = _read_units(writer, query, names=[], form=Form.ROWS)
         columns = ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
     else:
-        rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
+        if counts_items(query):
+            writer = writer_for(query.dialect, _find_types(query, []))
+            rows = build_item_rows(writer, query, names=[])
+        else:
+            rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
         columns = sum_contributions(query)
     sql = compose("SELECT {columns} FROM ({rows})", columns=columns, rows=rows)
     return _finish(writer, sql, query=query, measures=len(query.measures), reads=source.description)
@@ -223,7 +229,8 @@ class _Draft:
         """
         columns = [*self.names, *columns]
         if self.query.reads_total and not units:
-            columns.append("system.main.sum(CASE WHEN dpsql_rank <= 1 THEN 1 ELSE 0 END) AS dpsql_first")
+            one = ONE if counts_items(self.query) else "1"
+            columns.append(f"system.main.sum(CASE WHEN dpsql_rank <= 1 THEN {one} ELSE 0 END) AS dpsql_first")
             positive = ""  # a group that is left out later still has its part of the total
         return compose(template, keys=self.names, columns=columns, rows=rows, where=where, positive=positive)
 
@@ -277,9 +284,8 @@ def _rewrite(request: _Request) -> EngineQuery:
     source = use_materialized(request.query, bounded=bound is not None)
     query = apply_passes(source.query)
     names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
-    types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
     domain = None if weights else query.domain
-    draft = _Draft(request, source, query, domain, writer_for(query.dialect, types), names)
+    draft = _Draft(request, source, query, domain, writer_for(query.dialect, _find_types(query, names)), names)
     if weights and bound is not None:
         weigh = _weigh_units if query.counts_units_alone else _weigh_measures
         groups, measures = weigh(draft, bound)
@@ -296,6 +302,14 @@ def _rewrite(request: _Request) -> EngineQuery:
         sql = compose("SELECT * FROM ({sql})\nORDER BY {keys}", sql=sql, keys=sort_nulls_last(names))
     measured = len(measures)
     return _finish(draft.writer, sql, query=query, measures=measured, reads=source.description, cut_at=cut_at)
+
+
+def _find_types(query: PrivateQuery, names: Sequence[str]) -> dict[str, Type]:
+    """Return the types of the columns of pairs, by their names."""
+    types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
+    if not query.counts_units_alone:
+        types |= {name: item.type for name, item in name_items(query).items()}
+    return types
 
 
 def _count_units(draft: _Draft) -> tuple[str, list[str]]:
@@ -352,7 +366,9 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
         where = _list_candidates(draft)
         pairs = compose("SELECT * FROM ({pairs}) WHERE {where}", pairs=pairs, where=where)
     if bound is not None:
-        if draft.source.form is not Form.RANKS:
+        if counts_items(query):
+            pairs = rank_item_rows(draft.writer, f"({pairs})", names=names, salts=bound.salts)
+        elif draft.source.form is not Form.RANKS:
             parts = name_parts(query)
             pairs = rank_pairs(draft.writer, f"({pairs})", names=names, salts=bound.salts, parts=parts)
         source = compose(
@@ -362,7 +378,8 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
         source, units = _number_pairs(draft, pairs, parts=name_parts(query))
     else:
         source = f"({pairs})"
-    positive = f"system.main.sum({name_parts(query)[0]})" if is_open else ""
+    added = "count" if query.measures[0].aggregate is Aggregate.ITEMS else "sum"
+    positive = f"system.main.{added}({name_parts(query)[0]})" if is_open else ""
     groups = draft.group(source, sum_contributions(query), positive=positive, units=units)
     return draft.complete(groups, sums, positive=sums[0] if is_open else "", units=units), sums
 
@@ -400,7 +417,9 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     """
     request, query, (first, *others) = draft.request, draft.query, name_sums(draft.query)
     pairs = _list_contributions(draft)
-    if draft.source.form is not Form.RANKS:
+    if counts_items(query):
+        pairs = rank_item_rows(draft.writer, f"({pairs})", names=draft.names, salts=bound.salts, counted=True)
+    elif draft.source.form is not Form.RANKS:
         parts = name_parts(query)
         pairs = rank_pairs(draft.writer, f"({pairs})", names=draft.names, salts=bound.salts, parts=parts)
         pairs = count_groups_of_units(draft.writer, pairs)
@@ -453,10 +472,13 @@ def _read_units(writer: Writer, query: PrivateQuery, *, names: list[str], form: 
 def _list_contributions(draft: _Draft) -> str:
     """Return the SQL for what each unit adds to each group of the listed partitions, or of all."""
     query, names, source = draft.query, draft.names, draft.source
-    pairs = build_contributions(draft.writer, query, names=names, form=source.form, stored=source.steps)
+    parts = name_parts(query)
+    if counts_items(query):
+        pairs, parts = build_item_rows(draft.writer, query, names=names), [*parts, ONE]
+    else:
+        pairs = build_contributions(draft.writer, query, names=names, form=source.form, stored=source.steps)
     if query.partitions is None:
         return pairs
-    parts = name_parts(query)
     ctes, pairs = filter_partitions(draft.writer, pairs, names=names, partitions=query.partitions, parts=parts)
     draft.ctes.extend(ctes)
     return pairs
@@ -467,6 +489,8 @@ def _number_pairs(draft: _Draft, pairs: str, *, parts: Sequence[str]) -> tuple[s
     if draft.writer.native:
         draft.ctes.append(f"dpsql_pairs AS MATERIALIZED ({pairs})")
         return "dpsql_pairs", _count_distinct_units("dpsql_pairs")
+    if counts_items(draft.query):
+        return f"({rank_item_rows(draft.writer, f'({pairs})', names=draft.names, salts=None)})", ""
     return f"({rank_pairs(draft.writer, f'({pairs})', names=draft.names, salts=None, parts=parts)})", ""
 
 

@@ -1,7 +1,7 @@
 """Pass that reads materialized tables in place of the rows of a table, with the same answers.
 
-Where a private query counts distinct units, rows that agree in the unit and in every column that the query names can
-be read once. The materialized pairs replace the rows of a table everywhere except below aggregates, windows
+Where a private query counts distinct units or values, rows that agree in the unit and in every column that the query
+names can be read once. The materialized pairs replace the rows of a table everywhere except below aggregates, windows
 and set operations, which count rows. Three short forms are faster still. They need a query of one table whose keys,
 with the columns that WHERE fixes to one value, identify one stored row of a unit:
 
@@ -58,6 +58,7 @@ from dpsql.sql.ir.types import BIGINT, find_read_type
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
 Named = defaultdict[int, set[str]]
+_OF_DISTINCT_ROWS = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
 
 
 class Form(Enum):
@@ -93,10 +94,11 @@ def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
     if not query.materialized:
         return QuerySource(query)
     found = _use_short_form(query, bounded=bounded)
-    if found is None and not query.counts_units_alone:
+    if found is None and not all(measure.aggregate in _OF_DISTINCT_ROWS for measure in query.measures):
         found = _use_pairs_with_measures(query)
     elif found is None:
-        named, used = _collect_columns((*query.keys, query.unit), query.body), list[MaterializedSet]()
+        measured = [part for each in query.measures for part in (each.argument, each.condition) if part is not None]
+        named, used = _collect_columns((*query.keys, query.unit, *measured), query.body), list[MaterializedSet]()
         source = _replace_tables(query.body.source, named, query=query, used=used)
         description = "; ".join(dict.fromkeys(_describe("pairs", each) for each in used))
         found = QuerySource(replace(query, body=replace(query.body, source=source)), description=description)

@@ -69,6 +69,7 @@ _OPTION_EXAMPLES = {
     "k_bar": "100",
     "known": "false",
     "max_groups_contributed": "3",
+    "max_items_contributed": "5",
     "max_rows_contributed": "5",
     "mechanism": "auto",
     "monotone": "true",
@@ -78,7 +79,7 @@ _OPTION_EXAMPLES = {
 OPTIONS = frozenset(_OPTION_EXAMPLES)
 _OPTION_TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
-    **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
+    **dict.fromkeys(["k_bar", *(f"max_{each}_contributed" for each in ("groups", "items", "rows"))], BIGINT),
     **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions

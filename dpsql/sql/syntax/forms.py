@@ -10,6 +10,7 @@ In the clauses of a statement, before its private query is looked for:
     GROUP BY (1)                               GROUP BY 1
     COUNT(*) ... GROUP BY ()                   COUNT(*) ...                    one group of all rows
     TO_DATE('2026-01-31', 'YYYY-MM-DD')        (DATE '2026-01-31')             DuckDB has no function of two texts
+    APPROX_COUNT_DISTINCT(x)                   COUNT(DISTINCT x)               noise is the only error
 
 In the expressions of a private query:
 
@@ -93,20 +94,26 @@ _TRIMS = {"both": "trim", "leading": "ltrim", "trailing": "rtrim"}
 _COMPARISONS = {("EQ", "any"): ANY_OF, ("EQ", "some"): ANY_OF, ("NEQ", "all"): ALL_OF}
 _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
+_APPROXIMATE = "approx_count_distinct"
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
 
-def normalize_clauses(tokens: Sequence[Token], statement: ScannedStatement | None = None) -> list[Token]:
-    """Return the tokens with row limits and group lists in their plain form; dates too, with their `statement`."""
+def normalize_clauses(
+    tokens: Sequence[Token], statement: ScannedStatement | None = None, *, text: str = ""
+) -> list[Token]:
+    """Return the tokens of a text in the plain form of its clauses; dates too, with the `statement` that they are."""
     kinds = kinds_of(tokens)
     forms: list[Form] = []
     if not {"LIMIT", "OFFSET", "FETCH"}.isdisjoint(kinds):
         forms.append(_read_limits)
     if "GROUP_BY" in kinds and not _BEFORE_LIST.isdisjoint(pairwise(kinds)):
         forms.append(_read_groups)
-    if statement is not None and "to_" in statement.text.lower():
+    words = (text if statement is None else statement.text).lower()
+    if statement is not None and "to_" in words:
         forms.append(partial(_read_date, statement=statement))
+    if _APPROXIMATE in words:
+        forms.append(_read_approximate)
     return _apply(tokens, forms) if forms else list(tokens)
 
 
@@ -248,6 +255,19 @@ def _read_date(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[S
         return (), 0
     literal = (make_token(word, word, beside=first_token(nodes[at:])), called.nodes[0])
     return [Block(called.opening, literal, called.closing)], 2
+
+
+def _read_approximate(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write COUNT(DISTINCT x) for APPROX_COUNT_DISTINCT(x)."""
+    called = nodes[at + 1] if at + 1 < len(nodes) else None
+    if name_of(nodes, at) != _APPROXIMATE or not isinstance(called, Block) or called.kind != "L_PAREN":
+        return (), 0
+    name = first_token(nodes[at:])
+    distinct = make_token("DISTINCT", "DISTINCT", beside=called.opening or name)
+    return [
+        make_token("VAR", "count", beside=name),
+        Block(called.opening, (distinct, *called.nodes), called.closing),
+    ], 2
 
 
 def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:

@@ -161,7 +161,7 @@ def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
 
     `parameter` gives the value bound to a parameter.
     """
-    tokens = normalize_clauses(statement.tokens)
+    tokens = normalize_clauses(statement.tokens, text=statement.text)
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     root = nest(tokens)

@@ -25,6 +25,7 @@ import dpsql
 SEEN_TO_RUN = [
     "all_keys",
     "bounded",
+    "bounds",
     "budget_by",
     "cold_start",
     "concurrency",
@@ -277,7 +278,10 @@ def test_overhead_has_a_table_of_ratios_for_each_combination(quick: Quick) -> No
         for unit in ("integer", "uuid")
         for threads in (1, 2)
     ]
-    assert {row.against for row in rows if row.name != "plain"} == {"plain"}
+    items = "plain COUNT(DISTINCT item)"
+    assert {row.name for row in rows if not row.against} == {"plain", items}
+    assert {row.against for row in rows if row.name.startswith("items, ")} == {items}
+    assert {row.against for row in rows} == {"", "plain", items}
 
 
 def test_large_tells_of_each_form_whether_it_ended(quick: Quick) -> None:

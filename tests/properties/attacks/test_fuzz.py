@@ -17,7 +17,7 @@ from support.fuzzing import WHOLE
 from support.sql_reference import catalog_of
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 5
-STATEMENTS = 50_000 if WHOLE else 6_000
+STATEMENTS = 50_000 if WHOLE else 4_000
 EVERY = 40  # of the accepted statements that many are parsed, run and counted once
 ANSWERED = 56  # of the 64 that may be refused
 

@@ -54,8 +54,9 @@ def damages(size: int, *, seed: int) -> Iterator[tuple[int, Callable[[bytes], by
             yield offset, lambda old, mask=mask, length=length: bytes(each ^ mask for each in old[:length])
 
 
-@pytest.mark.parametrize("act", [verified, exported, used, copied, bumped])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("act", "seed"), [(verified, 0), (exported, 1), (used, 0), (used, 1), (copied, 1), (bumped, 0)]
+)  # all of them open the file alike
 def test_whatever_byte_is_damaged_only_errors_of_the_ledger_come_out(
     rich: Path, act: Callable[[Path], object], seed: int
 ) -> None:

@@ -85,6 +85,17 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
     assert min(read.values()) >= 10, read
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dpsql.Policy]:
+    """Return a database whose measures are materialized, and its policy."""
+    folder = tmp_path_factory.mktemp("least")
+    events(folder / "events.duckdb", rows=90)
+    add_amounts(folder / "events.duckdb")
+    known = policy(folder, sets=((), *SETS), bounds=BOUNDS)
+    materialize(known, database=folder / "events.duckdb")
+    return folder / "events.duckdb", known
+
+
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
@@ -113,12 +124,35 @@ def test_measures_that_are_materialized_are_those_of_the_rows(tmp_path: Path) ->
         ),  # for weights
         ("SELECT upper(article), COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", "materialized pairs of article"),
         ("SELECT n, COUNT(*) FROM reads GROUP BY 1 TOP 3 PRIVATE", ""),
+        ("SELECT COUNT(DISTINCT article) FROM reads PRIVATE", "materialized pairs of article"),
+        ("SELECT COUNT(DISTINCT article), COUNT(*) FROM reads PRIVATE", ""),
     ],
 )
-def test_a_measure_is_read_from_the_least_that_has_it(tmp_path: Path, text: str, reads: str) -> None:
-    events(tmp_path / "events.duckdb", rows=90)
-    add_amounts(tmp_path / "events.duckdb")
-    known = policy(tmp_path, sets=((), *SETS), bounds=BOUNDS)
-    materialize(known, database=tmp_path / "events.duckdb")
-    with opened(tmp_path / "events.duckdb", known) as over:
+def test_a_measure_is_read_from_the_least_that_has_it(built: tuple[Path, dpsql.Policy], text: str, reads: str) -> None:
+    with opened(*built) as over:
         assert counted(over, text)[1] == reads
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(DISTINCT article) AS m FROM reads PRIVATE",
+        "SELECT COUNT(DISTINCT article) FILTER (WHERE country = 'DE') AS m, COUNT(DISTINCT user_id) FROM reads PRIVATE",
+        "SELECT country, COUNT(DISTINCT article) FROM reads GROUP BY 1 TOP 9 PRIVATE WITH (max_groups_contributed = 2)",
+        "SELECT country, COUNT(DISTINCT article) AS m FROM reads WHERE user_id > 3 GROUP BY country TOP 9 PRIVATE",
+    ],
+)
+def test_different_values_are_read_from_pairs(tmp_path: Path, text: str) -> None:
+    """The same values of each user are kept, as they depend on its values alone and not on its rows."""
+    events(tmp_path / "events.duckdb", rows=900, seed=5)
+    known = policy(tmp_path, sets=((), *SETS), bounds={"rows": 2})
+    materialize(known, database=tmp_path / "events.duckdb")
+    with (
+        opened(tmp_path / "events.duckdb", known) as short,
+        opened(tmp_path / "events.duckdb", known, materialized=False) as long,
+    ):
+        long[1]._plans.salts = short[1]._plans.salts = salts_of(tmp_path)
+        (found, reads), (expected, _) = counted(short, text), counted(long, text)
+        assert reads.startswith("materialized pairs of "), text
+        assert found.num_rows
+        assert found.to_pydict() == expected.to_pydict()

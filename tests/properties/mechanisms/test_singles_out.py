@@ -34,8 +34,12 @@ def sampling(law: Law, seen: list[int]) -> Callable[[int], Counter[Hashable]]:
 @pytest.mark.parametrize("name", LAWS)
 def test_draws_single_out_their_own_law(name: str) -> None:
     law, wrong, third = LAWS[name]
-    runs = list[int]()
-    assert all(singles_out(law, wrong, sample=sampling(law, runs)) for _ in range(50))
-    assert len(runs) == 50, "a second chance was needed"
-    assert sum(runs) < 50 * 5_000
+    runs, halves = list[int](), 0
+    for _ in range(50):
+        before = len(runs)
+        assert singles_out(law, wrong, sample=sampling(law, runs))
+        assert len(runs) - before <= 2, "a second chance was needed"
+        halves += len(runs) - before == 1
+    assert halves > 30, "half of the draws are seldom enough"
+    assert sum(runs) < 50 * 2_500
     assert not any(singles_out(law, wrong, sample=sampling(other, runs)) for _ in range(50) for other in (wrong, third))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -129,6 +130,7 @@ def check(text: str) -> bool:
     query = outcome(text)
     if query is None:
         return False
+    query = replace(query, item_salts=(3, 4))
     check_generated(rewrite_leaders(query, 10))
     for groups in (1, 2, 20):
         check_generated(rewrite_leaders(query, 10, bound=Bound(groups, (1, 2))))

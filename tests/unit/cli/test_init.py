@@ -104,7 +104,7 @@ columns = [
 BOUNDS = """\
 # max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink
 # one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
-# bounds = { rows = 20 }  # how much of a unit counts in a group, for COUNT(*) and SUM
+# bounds = { rows = 20 }  # of a unit in a group: guesses, which dpsql bounds replaces
 # min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
 # population = 10_000  # about how many units there are, if that is public: hopeless queries need consent"""
 TIMED = BOUNDS.replace(
@@ -175,8 +175,9 @@ def test_a_realistic_schema(shop: Path) -> None:
     assert "    consider leaving out: email" in told
     assert "messages: left to you. 2 columns could be the privacy unit. Choose one privacy_unit, or public." in told
     assert "    sender: named like the id of a sender; foreign key to customers, a table of people" in told
-    assert told[-3] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
-    assert told[-2].endswith(": dpsql check --db shop.duckdb")
+    assert told[-4] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
+    assert told[-3].endswith(": dpsql check --db shop.duckdb")
+    assert told[-2].endswith(": dpsql bounds customers --db shop.duckdb")
     assert told[-1].startswith("First query: dpsql query --db shop.duckdb 'SELECT ")
     assert "SECRET" not in text + out.decode()
     assert sorted(file.name for file in shop.parent.iterdir()) == ["policy.toml", "shop.duckdb"]

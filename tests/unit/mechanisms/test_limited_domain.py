@@ -64,9 +64,9 @@ def test_selections_follow_the_closed_form(case: str) -> None:
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize(("bits", "draws"), [(6, 4_000), (2, 1_000)])
+@pytest.mark.parametrize(("bits", "draws", "least"), [(6, 1_200, 270), (2, 400, 900)])
 def test_the_law_survives_short_prefixes_that_are_refined(
-    bits: int, draws: int, monkeypatch: pytest.MonkeyPatch
+    bits: int, draws: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refined: list[int] = []
     untangle = RACE._untangle
@@ -79,7 +79,7 @@ def test_the_law_survives_short_prefixes_that_are_refined(
     monkeypatch.setattr(MODULE, "race", partial(RACE.race, mantissa_bits=bits))
     for case in CASES:
         assert fits(sampled(case, draws)), case
-    assert len(refined) > 900
+    assert len(refined) > least
     assert max(refined) > 2
 
 

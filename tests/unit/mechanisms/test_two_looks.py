@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
-from support.laws import discrete_gaussian_law, fits, goodness, rejects
+from support.laws import discrete_gaussian_law, fits, goodness, rejects_early
 
 import dpsql
 from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_tail
@@ -184,9 +184,9 @@ def test_a_look_of_another_noise_is_noticed(monkeypatch: pytest.MonkeyPatch, sec
     look, judge = (looks.second, binned) if second else (looks.first, by_steps)
     louder = replace(look, sensitivity=look.sensitivity * 6 // 5)
     monkeypatch.setattr(Look, "draw", lambda self, total, noise: DRAW(replace(louder, whole=self.whole), total, noise))
-    assert rejects(lambda: judge(look, 0, 12_000))
+    assert rejects_early(lambda draws: judge(look, 0, draws), 12_000)
     monkeypatch.setattr(Look, "draw", lambda self, total, noise: DRAW(self, total, noise) if total else Fraction(0))
-    assert rejects(lambda: judge(look, 0, 12_000))
+    assert rejects_early(lambda draws: judge(look, 0, draws), 12_000)
 
 
 @pytest.mark.parametrize("k", [1, 5, 10, 100])

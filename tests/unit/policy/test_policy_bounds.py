@@ -5,7 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import pytest
+from support.session_kit import session_on
 
 from dpsql import Budget, Policy, PolicyError, PrivateTable
 from dpsql.policy import ColumnBounds
@@ -43,7 +45,25 @@ def test_each_is_read_from_toml_and_python(tmp_path: Path) -> None:
     assert again.bounds == table.bounds
 
 
+def test_distinct_stands_alone_or_beside_others_and_is_of_any_type(tmp_path: Path) -> None:
+    table = read(tmp_path, "name = { distinct = 3 }\namount = { max = 500, distinct = 20 }")
+    assert table.bounds.find("name") == ColumnBounds(None, None, None, 3)
+    assert table.bounds.find("amount") == ColumnBounds(None, Fraction(500), None, 20)
+    assert list(table.bounds.list_lines()) == ["name = {distinct = 3}", "amount = {min = 0, max = 500, distinct = 20}"]
+    given = {"name": {"distinct": 3}, "amount": {"max": 500, "distinct": 20}}
+    assert PrivateTable("user_id", bounds=given).bounds.find("name") == table.bounds.find("name")
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits (user_id BIGINT, name VARCHAR, amount INTEGER)")
+    for bounds in (given, {"name": {"distinct": 3}}):
+        session_on(con, Policy(Budget(1, "1e-6"), {"visits": PrivateTable("user_id", bounds=bounds)}))
+    with pytest.raises(PolicyError, match="no numbers"):
+        session_on(con, Policy(Budget(1, "1e-6"), {"visits": PrivateTable("user_id", bounds={"name": {"max": 3}})}))
+
+
 WRONG = {
+    "amount = { distinct = 0 }": ("policy", "at least 1"),
+    "amount = { distinct = 1.5 }": ("policy", "whole"),
+    "amount = { min = -1, distinct = 3 }": ("policy-bounds", "no max"),
     "amount = {}": ("policy", "max"),
     "amount = { min = -1 }": ("policy", "max"),
     "amount = { min = -1, each = { min = 0, max = 1 } }": ("policy-bounds", "no max"),
@@ -98,6 +118,9 @@ def test_bounds_that_contradict_each_other_are_named() -> None:
     assert "a unit with all its rows is cut" in found
     (found,) = warn({"rows": 20, "x": {"max": 500, "each": {"min": 1, "max": 5}}})
     assert "add up to 100, so that max = 500 is never reached" in found
+    (found,) = warn({"rows": 20, "x": {"distinct": 21}})
+    assert "distinct = 21 is more than rows = 20" in found
+    assert warn({"rows": 20, "x": {"distinct": 20}}) == warn({"x": {"distinct": 21}}) == []
 
 
 def test_many_rows_and_values_below_0_are_named() -> None:

@@ -122,10 +122,10 @@ def test_labels_and_never_exact_counts_decide_between_equal_noisy_counts(larger:
         *(f"INSERT INTO reads SELECT i, '{label}' FROM range({n}) t(i)" for label, n in counts.items())
     )
     plan = session.explain(COUNTS.format(more=ALL))
-    answers = [each.table.to_pylist() for each in drawn(session, plan, 3_000)]
+    answers = [each.table.to_pylist() for each in drawn(session, plan, 500)]
     ties = [tuple(row["article"] for row in rows) for rows in answers if len({row["n"] for row in rows}) == 1]
     assert set(ties) == {("a", "b")}
-    assert len(ties) > 100
+    assert len(ties) > 10  # of about 55
 
 
 @pytest.mark.properties

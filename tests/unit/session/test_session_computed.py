@@ -249,7 +249,7 @@ REFUSED = {
     "SELECT SUM(COUNT(*)) FROM orders": "aggregate",
     "SELECT SUM(COUNT(*)) + 1 FROM orders": "aggregate",
     "SELECT COUNT(*) + MAX(amount) FROM orders": "not-row-local",
-    "SELECT 2 * COUNT(DISTINCT product) FROM orders": "aggregate",
+    "SELECT 2 * SUM(DISTINCT amount) FROM orders": "aggregate",
     f"SELECT product, string_agg(COUNT(*), ',') AS s {BOTH}": "not-row-local",
     f"SELECT product, MIN(product), COUNT(*) * 2 AS n {BOTH}": "not-row-local",
     f"SELECT product, amount * COUNT(*) AS s {BOTH}": "not-a-key",

@@ -282,7 +282,7 @@ REFUSED = {
     RANKED.format(", value_low() AS lo", "", ""): "aggregate",
     RANKED.format(", value_low(n, n) AS lo", "", ""): "aggregate",
     RANKED.format(", value_low(value_low(n)) AS lo", "", ""): "aggregate",
-    RANKED.format(", value_low(COUNT(DISTINCT article)) AS lo", "", ""): "aggregate",
+    RANKED.format(", value_low(COUNT(DISTINCT article, day)) AS lo", "", ""): "aggregate",
     RANKED.format(", value_low(n) AS n", "", ""): "output-names",
     RANKED.format(", value_low(n) AS N_Low", "", ", intervals = true"): "output-names",
     RANKED.format("", "", ", intervals = yes"): "option",

@@ -184,7 +184,7 @@ REFUSED = {
     TOTAL.replace("PRIVATE", "GROUP BY country PRIVATE"): "clause",
     TOTAL.replace("PRIVATE", "GROUP BY ALL PRIVATE"): "clause",
     "SELECT country FROM reads PRIVATE": "not-a-key",
-    "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE": "aggregate",
+    "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE": "no-bounds",
     "SELECT COUNT(*) AS n FROM reads PRIVATE": "no-bounds",
     "SELECT COUNT(*) AS n FROM labels PRIVATE": "nothing-private",
     LISTED.replace(", COUNT(DISTINCT user_id) AS n", ""): "counts",

@@ -11,10 +11,10 @@ from itertools import combinations, pairwise, permutations, product
 import numpy as np
 import pytest
 from support.groups_kit import COUNTS, LABELS, LEVELS, NAMES, Law, Unit, counted, drawn, rows_of, session_over, stick
-from support.intervals_kit import interval
-from support.laws import ROUNDING, cks, fits, goodness
+from support.laws import ROUNDING, chance, cks, fits, goodness, singles_out
 from support.looks_kit import GATE, behind, find_opening, second_alone
 from support.session_kit import session_on, shared
+from support.sets_kit import counted_over
 from support.weights_kit import Weights, reaching, weights_of
 
 import dpsql
@@ -68,15 +68,13 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str) -> None
     plan = session_over().explain(NAMES.format(more=more))
     mechanism, worst = mechanism_of(plan), 0.0
     found: dict[tuple[Unit, ...], Law] = {}
-    for size in (0, 1, 2):
-        for units in product(everybody, repeat=size):
-            rows = counted(session_over(*rows_of(units)), plan)
-            assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
-            kept = [min(2, len(unit)) for unit in units]
-            assert sum(row[1] for row in rows) == sum(kept)  # type: ignore[misc]
-            assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
-            opens = opening(plan, weights_of(rows))
-            found[units] = np.append(opens * law_of(mechanism, weights_of(rows)), 1 - opens)
+    for units, rows in counted_over(plan, (units for size in (0, 1, 2) for units in product(everybody, repeat=size))):
+        assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
+        kept = [min(2, len(unit)) for unit in units]
+        assert sum(row[1] for row in rows) == sum(kept)  # type: ignore[misc]
+        assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
+        opens = opening(plan, weights_of(rows))
+        found[units] = np.append(opens * law_of(mechanism, weights_of(rows)), 1 - opens)
     for units in filter(None, found):
         less = units[:-1]  # whoever stays keeps their number, and with it the groups that count
         for p, q in ((found[units], found[less]), (found[less], found[units])):
@@ -113,15 +111,16 @@ def test_one_unit_is_seen_with_the_probability_that_is_claimed(groups: int, more
     """One unit with one, two or three labels, of which two are kept, against nobody."""
     session = session_over(*rows_of([LABELS[:groups]]))
     plan = session.explain(NAMES.format(more=more))
-    mechanism, runs, kept = mechanism_of(plan), 10_000, min(groups, 2)
+    mechanism, kept = mechanism_of(plan), min(groups, 2)
     opens = opening(plan, weights_of(counted(session, plan)))
-    seen = sum(len(each.table) > 0 for each in drawn(session, plan, runs))
-    low, high = interval(seen, runs)
-    expected = opens * (1 - (1 - reaching(mechanism, unit_weight(kept), mechanism.threshold)) ** kept)
-    assert low <= expected <= high
-    assert expected <= 0.1
-    careless = opens * (1 - (1 - reaching(mechanism, WEIGHT_STEPS, mechanism.threshold)) ** 2)
-    assert not low <= careless <= high or groups == 1
+
+    def expected(weight: int) -> float:
+        return opens * (1 - (1 - reaching(mechanism, weight, mechanism.threshold)) ** kept)
+
+    assert expected(unit_weight(kept)) <= 0.1
+    careless = WEIGHT_STEPS if kept > 1 else WEIGHT_STEPS * 3 // 2
+    laws = [chance(expected(weight)) for weight in (unit_weight(kept), careless)]
+    assert singles_out(*laws, sample=lambda runs: Counter(len(each.table) > 0 for each in drawn(session, plan, runs)))
 
 
 def test_nobody_is_seen_in_an_empty_table() -> None:
@@ -158,7 +157,7 @@ def test_what_is_sampled_has_the_law_that_was_computed(k: int, more: str) -> Non
     assert sum(law.values()) == pytest.approx(1)
 
     def p_value() -> float:
-        seen = Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 4_000))
+        seen = Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 1_500))
         return goodness(seen, law)  # type: ignore[arg-type]
 
     assert fits(p_value)

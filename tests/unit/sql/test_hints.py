@@ -28,11 +28,12 @@ from dpsql.sql.ir.catalog import Catalog
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")
 N = "COUNT(DISTINCT user_id) AS n"
+RELEASED = {"count", "approx_count_distinct", "sum", "avg"}
 CALLS = [
-    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - {"count", "sum", "avg", "grouping", "grouping_id"})),
+    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED - {"grouping", "grouping_id"})),
     "percentile_cont(0.5) WITHIN GROUP (ORDER BY dwell)",
     "MEDIAN(dwell) FILTER (WHERE dwell > 1)",
-    "COUNT(DISTINCT country)",
+    "COUNT(DISTINCT country, dwell)",
     "SUM(DISTINCT dwell)",
 ]
 WRITTEN = [

@@ -24,6 +24,7 @@ import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
 from dpsql.sql.ir.types import Family, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
@@ -316,7 +317,7 @@ def test_the_unit_is_followed_by_identity(text: str) -> None:
         (("SELECT article FROM (SELECT dwell AS user_id, article FROM reads) AS r GROUP BY "
           "article TOP 9 PRIVATE"), "unit-name"),
         ("SELECT dwell AS USER_ID FROM reads GROUP BY ALL TOP 9 PRIVATE", "unit-name"),
-        (("SELECT article, COUNT(DISTINCT u) FROM (SELECT user_id, dwell AS u, article "
+        (("SELECT article, COUNT(DISTINCT (user_id, u)) FROM (SELECT user_id, dwell AS u, article "
           "FROM reads) AS r GROUP BY ALL TOP 9 PRIVATE"), "aggregate"),
         ("SELECT article, COUNT(DISTINCT reads.user_id, dwell) FROM reads GROUP BY ALL TOP 9 PRIVATE", "aggregate"),
         (("SELECT r.article FROM reads AS r JOIN likes AS l ON r.article = l.article GROUP "
@@ -336,6 +337,14 @@ def test_the_unit_is_followed_by_identity(text: str) -> None:
 )  # fmt: skip
 def test_a_name_or_a_unit_that_does_not_hold_is_refused(text: str, code: str) -> None:
     assert error_of(text).code == code
+
+
+def test_another_column_is_never_counted_as_the_unit() -> None:
+    inner = "SELECT user_id, dwell AS u, article FROM reads"
+    text = f"SELECT article, COUNT(DISTINCT u) AS n, COUNT(DISTINCT user_id) AS m FROM ({inner}) AS r GROUP BY 1"
+    query = private(f"{text} TOP 9 PRIVATE", CATALOG)
+    assert [measure.aggregate for measure in query.measures] == [Aggregate.ITEMS, Aggregate.UNITS]
+    assert [query.measures[output.measure].columns for output in query.outputs[1:]] == [(("reads", "dwell"),), ()]
 
 
 def test_using_gives_the_name_to_the_left_and_both_stay_reachable() -> None:
@@ -462,7 +471,7 @@ HELPED = {
     "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(x AS DOUBLE))",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
     "SELECT article, AVG(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
-    "SELECT article, COUNT(DISTINCT country) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article, COUNT(DISTINCT (country, ts)) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "VARCHAR) || ', '",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
     "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "ON r.user_id = l.",
@@ -503,8 +512,8 @@ def test_a_refusal_says_what_to_write_instead(text: str) -> None:
     ("text", "place"),
     [
         (
-            "SELECT article,\n       COUNT(DISTINCT ts) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
-            (2, 8, "COUNT(DISTINCT ts"),
+            "SELECT article,\n       COUNT(DISTINCT (ts, country)) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
+            (2, 8, "COUNT(DISTINCT (ts, country"),
         ),
         (
             "SELECT article\nFROM reads\nWHERE  levenshtein(article, 'a') = 1 GROUP BY 1 TOP 9 PRIVATE",

@@ -126,10 +126,15 @@ SYNTAX = """
 """
 
 
-@pytest.mark.parametrize("expression", [expression.strip() for expression in SYNTAX.split(";")])
-def test_every_function_that_syntax_calls_is_known(expression: str) -> None:
+@pytest.fixture(scope="module")
+def parser() -> Iterator[duckdb.DuckDBPyConnection]:
     with closing(duckdb.connect()) as connection:
-        ((tree,),) = connection.execute("SELECT json_serialize_sql($1)", [f"SELECT {expression}"]).fetchall()
+        yield connection
+
+
+@pytest.mark.parametrize("expression", [expression.strip() for expression in SYNTAX.split(";")])
+def test_every_function_that_syntax_calls_is_known(parser: duckdb.DuckDBPyConnection, expression: str) -> None:
+    ((tree,),) = parser.execute("SELECT json_serialize_sql($1)", [f"SELECT {expression}"]).fetchall()
     assert '"error":false' in tree
     called = set(re.findall(r'"function_name":"([^"]+)"', tree))
     assert {name for name in called if re.search(r"\w", name)} <= _CALLED_BY_SYNTAX

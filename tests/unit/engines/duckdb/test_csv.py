@@ -73,9 +73,10 @@ def lender() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(params=["open", "borrow"])
-def door(request: pytest.FixtureRequest, lender: duckdb.DuckDBPyConnection) -> Door:
+def door(request: pytest.FixtureRequest) -> Door:
     if request.param == "open":
         return lambda sources: DuckDBEngine.open(None, sources)
+    lender: duckdb.DuckDBPyConnection = request.getfixturevalue("lender")
     return lambda sources: DuckDBEngine.borrow(lender, sources)
 
 
