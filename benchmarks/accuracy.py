@@ -242,20 +242,21 @@ def top_stable(question: Question, *, k_bar_per_k: int = 1, alone: ApproximateDP
     return labels[[*sorted(selection.members), *selection.ranked]]
 
 
-def _candidates(question: Question) -> tuple[Integers, Histogram]:
+def candidates(question: Question) -> tuple[Integers, Histogram]:
+    """Return all labels of a public list by descending count, and their histogram."""
     order = np.argsort(-question.sample.exact, kind="stable")
     return order, Histogram(tuple(int(count) for count in question.sample.exact[order]), following=0)
 
 
 def peeling(question: Question) -> Answer:
     """Answer by peeling over a public list of all labels."""
-    labels, histogram = _candidates(question)
+    labels, histogram = candidates(question)
     return labels[list(Peeling(question.epsilon(question.k), question.k).select(histogram, NOISE).positions)]
 
 
 def joint(question: Question) -> Answer:
     """Answer by the joint exponential mechanism over a public list of all labels."""
-    labels, histogram = _candidates(question)
+    labels, histogram = candidates(question)
     return labels[list(JointExponential(question.epsilon(1), question.k).select(histogram, NOISE).positions)]
 
 

@@ -30,7 +30,7 @@ from dpsql.display import (
 )
 from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
-from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, widen_quotients, widen_shares
+from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, check_level, widen_quotients, widen_shares
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from rich.console import Group
+
+    from dpsql.spread_intervals import SpreadLaw, Steps
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
@@ -60,7 +62,7 @@ class AverageColumns:
     noises: tuple[ValueNoise, ValueNoise]
     place: AveragePlace = field(default_factory=AveragePlace)
     adjusted: bool = False
-    others: tuple[AverageColumns, ...] = ()
+    others: tuple[ComputedColumns, ...] = ()
     computed: tuple[int, ...] = ()
 
     def widen(self, level: float) -> tuple[list[object], list[object]]:
@@ -73,6 +75,36 @@ class AverageColumns:
         most = len(values)
         low, high = replace(self, sums=self.sums[:most], rows=self.rows[:most]).widen(LEVEL)
         return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadColumns:
+    """Positions of the columns of a released spread, and for each row of the answer the noisy steps it is made from.
+
+    Those of which one was `adjusted` after the release have no intervals. Other computed values of the query are in
+    `others`, and the positions of further columns that are no keys in `computed`.
+    """
+
+    columns: tuple[int, ...]
+    steps: tuple[tuple[Steps, ...], ...]
+    law: SpreadLaw
+    adjusted: bool = False
+    others: tuple[ComputedColumns, ...] = ()
+    computed: tuple[int, ...] = ()
+
+    def widen(self, level: float) -> tuple[list[object], list[object]]:
+        """Return the ends of the intervals of all rows; None for NULL."""
+        check_level(level)
+        ends = [self.law.widen(each, level) or (None, None) for each in self.steps]
+        return [low for low, _ in ends], [high for _, high in ends]
+
+    def surround(self, values: Sequence[object]) -> list[Ends]:
+        """Return the ends of the 95 % intervals of the first rows, whose values are given; None for NULL."""
+        low, high = replace(self, steps=self.steps[: len(values)]).widen(LEVEL)
+        return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
+
+
+ComputedColumns = AverageColumns | SpreadColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +126,7 @@ class CountColumns:
     step: Fraction = Fraction(1)
     may_be_negative: bool = False
     others: tuple[CountColumns, ...] = ()
-    averages: tuple[AverageColumns, ...] = ()
+    averages: tuple[ComputedColumns, ...] = ()
     computed: tuple[int, ...] = ()
     parts: SharedNoise | None = None
     counts_units: bool = False
@@ -118,6 +150,9 @@ class CountColumns:
         half = self.reach(LEVEL) * self.step
         numbers = [Fraction(each) if isinstance(each, int | float | Decimal) else None for each in values]
         return [None if each is None else (each - half, each + half) for each in numbers]
+
+
+MeasureColumns = CountColumns | AverageColumns | SpreadColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +201,7 @@ class Answer:
         table: pa.Table,
         receipt: Receipt,
         *,
-        counts: CountColumns | AverageColumns | None = None,
+        counts: MeasureColumns | None = None,
         promise: Promise | None = None,
         granted: BudgetVector | None = None,
         advice: Advice | None = None,
@@ -257,7 +292,7 @@ class Answer:
         counts = self.counts
         if counts is None:
             hint = "Select the SUM and the COUNT in its place; their differences have intervals."
-            raise UsageError("no-difference", "Averages have no intervals of differences.", hint=hint)
+            raise UsageError("no-difference", "Averages and spreads have no intervals of differences.", hint=hint)
         values = self._table.column(counts.columns[0]).to_pylist()
         found = [values[first], values[second]]
         if any(each is None for each in found):
@@ -392,24 +427,22 @@ class Answer:
         measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
         return {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
 
-    def _list_measures(self) -> list[CountColumns | AverageColumns]:
-        """Return the measures that are shown; averages after counts and sums."""
+    def _list_measures(self) -> list[MeasureColumns]:
+        """Return the measures that are shown; averages and spreads after counts and sums."""
         first = self._counts
         if first is None:
             return []
         return [first, *first.others, *(first.averages if isinstance(first, CountColumns) else ())]
 
-    def _find_bounds(
-        self, position: int, measure: CountColumns | AverageColumns, *, level: float
-    ) -> tuple[pa.Array, pa.Array]:
+    def _find_bounds(self, position: int, measure: MeasureColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
         """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
         import pyarrow as pa
 
         column = self._table.column(position)
-        if isinstance(measure, AverageColumns):
-            ends = measure.widen(level)
-        else:
+        if isinstance(measure, CountColumns):
             ends = measure.noise.widen(column.to_pylist(), level)
+        else:
+            ends = measure.widen(level)
         low, high = (pa.array(end, column.type) for end in ends)
         return low, high
 

@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING
 from dpsql import engines, report
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE, Rise
-from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise, show_ratio_ends
+from dpsql.answer import (
+    Advice,
+    Answer,
+    AverageColumns,
+    ComputedColumns,
+    CountColumns,
+    MeasureColumns,
+    Promise,
+    SpreadColumns,
+    show_ratio_ends,
+)
 from dpsql.receipt import Receipt, Total
 from dpsql.session_dependencies import SessionDependencies
+from dpsql.sql.ir.statements import Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,14 +157,19 @@ def _build_receipt(
 
 def _describe_measures(
     view: View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
-) -> CountColumns | AverageColumns | None:
+) -> MeasureColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
+    counts, averages, computed = list[CountColumns](), list[ComputedColumns](), list[int]()
     for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
         counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
         shown = view.find_averages(at, plan.query)
-        averages += _describe_averages(plan, shown, released=released, table=table if view.has_outer_select else None)
-        computed += view.find_computed(at)
+        around = table if view.has_outer_select else None
+        averages += _describe_averages(plan, shown, released=released, table=around)
+        others = view.find_computed(at)
+        if others:
+            spreads = view.find_spreads(at, plan.query)
+            averages += _describe_spreads(plan, spreads, released=released, table=around)
+        computed += others
     taken = {position for each in averages for position in each.columns}
     rest = tuple(position for position in computed if position not in taken)
     if counts:
@@ -212,3 +228,28 @@ def _describe_averages(
             chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
             sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
             yield replace(described, columns=(column,), sums=sums, rows=rows)
+
+
+def _describe_spreads(
+    plan: planning.Plan,
+    shown: Mapping[Output, tuple[int, ...]],
+    *,
+    released: planning.Release,
+    table: pa.Table | None,
+) -> Iterator[SpreadColumns]:
+    """Yield the columns of the statistics of spread of one release that are `shown`.
+
+    A SELECT around the query has made the rows of the `table`, as for averages.
+    """
+    canonical = released.canonical.take(released.rows)
+    for output, columns in shown.items():
+        law, steps = planning.read_spread(plan.query, canonical, output=output, terms=released.terms)
+        described = SpreadColumns(columns, tuple(steps), law, plan.monotone and 0 in output.places)
+        if table is None:
+            yield described
+            continue
+        found = sorted(((law.compute(each), each) for each in steps), key=lambda each: each[1][0], reverse=True)
+        of_values = dict(found)
+        for column in columns:
+            chosen = [of_values.get(value, (0,) * len(law.noises)) for value in table.column(column).to_pylist()]
+            yield replace(described, columns=(column,), steps=tuple(chosen))

@@ -22,7 +22,7 @@ from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
 LEVEL = 0.95  # of intervals, unless another is asked for
 _CONVOLVED = 10**6  # variances up to which tails, and the sum of two noises, are added up
-_SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
+SLACK = 1e-9  # relative, far above the rounding error of sums of doubles
 _LARGEST, _WIDEST = 2**63 - 1, 38  # BIGINT, and digits of a DECIMAL
 
 
@@ -60,7 +60,7 @@ class ValueNoise:
         value is a whole number of steps.
         """
         check_level(level)
-        return math.floor(_find_reach(self, (1.0 - level) / 2.0) + Fraction(1, 2))
+        return math.floor(find_reach(self, (1.0 - level) / 2.0) + Fraction(1, 2))
 
     def reach_of_difference(self, level: float) -> Fraction:
         """Return the half width in steps of an interval of the difference of two values that are shown.
@@ -71,7 +71,7 @@ class ValueNoise:
         check_level(level)
         outside = (1.0 - level) / 2.0
         if self.scale is not None:
-            return 2 * _find_reach(self, outside / 2.0)
+            return 2 * find_reach(self, outside / 2.0)
         if self.parts is None:
             return Fraction(find_offset(SharedNoise(self.variance, self.variance, 1), outside) - 1)
         reach = find_offset(SharedNoise(self.parts.own, self.parts.own, 1), outside) - 1  # of twice the difference
@@ -89,7 +89,7 @@ class ValueNoise:
             return None
         away = 1 if by > 0 else -1
         if isinstance(value, float):
-            moved = _round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away)
+            moved = round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away)
             return moved if self.may_be_negative else max(0.0, moved)
         scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
         end = (Fraction(value) + by) * 10**scale
@@ -125,7 +125,7 @@ def check_level(level: float) -> None:
         raise UsageError("level-range", reason, hint="Such as 0.95.")
 
 
-def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
+def find_reach(noise: ValueNoise, outside: float) -> Fraction:
     """Return the half width in steps, whole or halves, that an exact value is beyond at one end with `outside` at most.
 
     It is around the value as it was released, before it was rounded.
@@ -135,8 +135,8 @@ def _find_reach(noise: ValueNoise, outside: float) -> Fraction:
     if noise.scale is not None:
         return Fraction(laplace_offset(noise.scale, Fraction(outside)) - 1)
     if noise.variance > _CONVOLVED:  # as of the sum of two noises, of which one is 0 (`maths.md` 10.3)
-        spread, share = float(noise.variance), outside * (1.0 - _SLACK)
-        deviations = -NormalDist().inv_cdf(share * (1.0 - 1.0 / (24.0 * spread))) * (1.0 + _SLACK)
+        spread, share = float(noise.variance), outside * (1.0 - SLACK)
+        deviations = -NormalDist().inv_cdf(share * (1.0 - 1.0 / (24.0 * spread))) * (1.0 + SLACK)
         return Fraction(max(1, math.ceil(0.5 + deviations * math.sqrt(spread))) - 1)
     return Fraction(discrete_gaussian_offset(noise.variance, outside) - 1)
 
@@ -159,7 +159,7 @@ def find_offset(noise: SharedNoise, outside: float) -> int:
     def tail(at_least: int) -> float:
         index = at_least - moved + ends
         found = np.where(index < 0, 1.0, np.where(index > 2 * ends, 0.0, tails[np.clip(index, 0, 2 * ends)]))
-        return float(np.dot(shared, found)) * (1.0 + _SLACK)
+        return float(np.dot(shared, found)) * (1.0 + SLACK)
 
     low, high = 0, ends + abs(noise.factor) * far + 1  # P[>= 0] > 1/2, above any `outside`
     while high - low > 1:
@@ -192,8 +192,8 @@ def _find_wide_offset(noise: SharedNoise, outside: float, *, factor: float) -> f
 def _find_deviations(noise: SharedNoise, outside: float) -> float:
     """Return how many deviations of the two Gaussians are needed, rounded up."""
     own, shared = float(noise.own), float(noise.shared)
-    share = outside * (1.0 - 1.0 / (24.0 * own)) * (1.0 - 1.0 / (24.0 * shared)) * (1.0 - _SLACK)
-    return -NormalDist().inv_cdf(share) * (1.0 + _SLACK)
+    share = outside * (1.0 - 1.0 / (24.0 * own)) * (1.0 - 1.0 / (24.0 * shared)) * (1.0 - SLACK)
+    return -NormalDist().inv_cdf(share) * (1.0 + SLACK)
 
 
 def widen_shares(
@@ -249,7 +249,7 @@ def widen_quotients(
     average exists otherwise. None where the noisy number is below 1, as the average itself.
     """
     noises[0].reach(level)  # refuses a wrong level
-    reaches = [_find_reach(noise, (1.0 - level) / 4.0) for noise in noises]
+    reaches = [find_reach(noise, (1.0 - level) / 4.0) for noise in noises]
     low, high = list[object](), list[object]()
     for total, rows in values:
         if rows * noises[1].step < 1:
@@ -262,12 +262,12 @@ def widen_quotients(
             ends.append(pair if noise.may_be_negative else (max(Fraction(0), pair[0]), max(Fraction(0), pair[1])))
         (least, most), (fewest, many) = ends
         fewest, many = max(Fraction(1), fewest), max(Fraction(1), many)
-        low.append(_round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
-        high.append(_round_outwards(place.put(most / (fewest if most > 0 else many)), 1))
+        low.append(round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
+        high.append(round_outwards(place.put(most / (fewest if most > 0 else many)), 1))
     return low, high
 
 
-def _round_outwards(end: Fraction, away: int) -> float:
+def round_outwards(end: Fraction, away: int) -> float:
     """Return the nearest DOUBLE that is not inside of an end."""
     try:
         found = float(end)

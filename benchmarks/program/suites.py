@@ -45,6 +45,7 @@ SUITES = (
     "bounds",
     "exp1",
     "exp2",
+    "exp3",
     "certificates",
     "budget_by",
     # both, beside others

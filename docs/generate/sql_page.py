@@ -24,8 +24,10 @@ from dpsql.sql.functions.allow_list import (
     TIME_FUNCTIONS,
     WINDOWS,
 )
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -119,8 +121,10 @@ def _aggregates() -> str:
             code(["count", *sorted(AGGREGATES)]),
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
         ],
+        [code(sorted(SPREADS)), "as [measures](measures.md#variances-deviations-and-covariances) of a private query"],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE - {"approx_count_distinct"})), "refused"],
+        [code(sorted(CONDITIONAL_CALLS)), "as [other spellings](measures.md#conditions-in-an-aggregate)"],
+        [code(sorted(REFUSED - INSIDE - SPREADS.keys() - CONDITIONAL_CALLS - {"approx_count_distinct"})), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 

@@ -28,6 +28,7 @@ from dpsql.accounting.certificates import (
     items_bought,
     total_after,
 )
+from dpsql.accounting.curves import BoundedRangeCurve, Curve, CurveSum, LaplaceCurve, noisy_max_curve
 from dpsql.accounting.guarantees import (
     ZCDP,
     ApproximateDP,
@@ -59,12 +60,16 @@ __all__ = [
     "ZCDP",
     "ApproximateDP",
     "BoundedRange",
+    "BoundedRangeCurve",
     "BudgetState",
     "BudgetVector",
     "Certificate",
     "CertificateFilter",
     "CertificateTerms",
+    "Curve",
+    "CurveSum",
     "Filter",
+    "LaplaceCurve",
     "Loss",
     "OptimalFilter",
     "Periods",
@@ -95,6 +100,7 @@ __all__ = [
     "item_price",
     "items_bought",
     "measure_rise",
+    "noisy_max_curve",
     "rho_of_total",
     "round_down",
     "round_up",

@@ -179,7 +179,7 @@ _LOWEST, _HIGHEST = -15.0, 25.0
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
-def _minimum(curve: Callable[[float], float]) -> float:
+def find_minimum(curve: Callable[[float], float]) -> float:
     """Return x in [-15, 25] near the least value of a unimodal `curve`, by golden-section search."""
     low, high = _LOWEST, _HIGHEST
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
@@ -219,7 +219,7 @@ def epsilon_of_zcdp(rho: Rho, delta: Delta) -> float:
     if rho.value == 0:
         return 0.0
     level = _log_inverse(delta)
-    x = _minimum(lambda at: _epsilon(float(rho), level, x=at))
+    x = find_minimum(lambda at: _epsilon(float(rho), level, x=at))
     value, leading = _epsilon(float(rho), level, x=x), (1.0 + math.exp(x)) * float(rho)
     return max(0.0, value + _MARGIN * (abs(value) + leading))  # near 0 the terms cancel: they carry the error
 
@@ -234,7 +234,7 @@ def delta_of_zcdp(rho: Rho, epsilon: Epsilon) -> float:
 
 
 def _least_log_delta(rho: float, epsilon: float) -> float:
-    return _log_delta(rho, epsilon, x=_minimum(lambda x: _log_delta(rho, epsilon, x=x)))
+    return _log_delta(rho, epsilon, x=find_minimum(lambda x: _log_delta(rho, epsilon, x=x)))
 
 
 @lru_cache(maxsize=64)  # every session of a policy asks for the same total, and each takes 10 ms

@@ -23,6 +23,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.block import (
     Block,
@@ -163,7 +164,7 @@ def _hide_function(tokens: list[Token], at: int) -> Token:
     if not name or kind_of(tokens, at + 1) != "L_PAREN":
         return tokens[at]
     is_hidden = name in _KEPT
-    if name in {"sum", "avg"}:  # which take bounds, sqlglot's own one argument
+    if name in {"sum", "avg"} or name in SPREADS:  # which take bounds, sqlglot's own one argument
         block = nest(tokens[at + 1 :]).nodes[0]
         is_hidden = is_hidden or (isinstance(block, Block) and "FARROW" in kinds_of(block.nodes))
     return _make_like(tokens[at], TokenType.VAR, text=FUNCTION_PREFIX + tokens[at].text) if is_hidden else tokens[at]

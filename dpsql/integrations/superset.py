@@ -15,6 +15,7 @@ from superset.sql.parse import SQLGLOT_DIALECTS, LimitMethod
 
 from dpsql.integrations.sqlglot import Dpsql
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
+from dpsql.sql.ir.spread import SPREADS
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -78,7 +79,7 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
     @classmethod
     def get_function_names(cls, database: Any) -> list[str]:  # noqa: ANN401, ARG003 - as above
         """Return the functions that SQL Lab completes."""
-        return sorted({*FUNCTIONS, *AGGREGATES, *WINDOWS, "count"})
+        return sorted({*FUNCTIONS, *AGGREGATES, *SPREADS, *WINDOWS, "count"})
 
     @classmethod
     def get_url_for_impersonation(cls, url: URL, *who: Any) -> URL:  # noqa: ANN401 - as above

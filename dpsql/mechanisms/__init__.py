@@ -4,6 +4,7 @@ from dpsql.mechanisms.base import NoisyRelease, Selection, TopKMechanism
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
+from dpsql.mechanisms.gaussian_stable_top_k import GaussianGapChoice, GaussianStableTopK
 from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.joint import JointExponential
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
@@ -41,7 +42,9 @@ __all__ = [
     "FixedStableTopK",
     "FullHistogram",
     "GapChoice",
+    "GaussianGapChoice",
     "GaussianHistogram",
+    "GaussianStableTopK",
     "Histogram",
     "JointExponential",
     "KnownGroups",

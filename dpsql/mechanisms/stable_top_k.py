@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.accounting import ZCDP, BoundedRange, BoundedRangeCurve, CurveSum, RenyiCurve
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.parameters import check_epsilon, check_leaders, check_sensitivity
@@ -67,15 +67,24 @@ class GapChoice:
         """Return what a choice costs."""
         return ZCDP(BoundedRange(self.epsilon).rho, Delta(0))
 
+    @property
+    def curve(self) -> BoundedRangeCurve:
+        """Return the Renyi curve of a choice, which is below that of its rho at large orders."""
+        return BoundedRangeCurve(BoundedRange(self.epsilon))
+
     def gaps(self, histogram: Histogram) -> tuple[int, ...]:
         """Return the exact gaps after the 1st to the k_bar-th count."""
         return tuple(higher - lower for higher, lower in pairwise(histogram.padded(self.k_bar + 1)))
 
-    def choose(self, histogram: Histogram, noise: Noise) -> int:
-        """Draw k with the exact law of the exponential mechanism."""
+    def scores(self, histogram: Histogram) -> tuple[int, ...]:
+        """Return the exact gaps plus the regulariser."""
         check_leaders(histogram, self.k_bar)
         regulariser = self.regulariser or (0,) * self.k_bar
-        scores = [gap + more for gap, more in zip(self.gaps(histogram), regulariser, strict=True)]
+        return tuple(gap + more for gap, more in zip(self.gaps(histogram), regulariser, strict=True))
+
+    def choose(self, histogram: Histogram, noise: Noise) -> int:
+        """Draw k with the exact law of the exponential mechanism."""
+        scores = self.scores(histogram)
         [last] = race(scores, None, epsilon=self.epsilon.value / (2 * self.sensitivity), steps=1, noise=noise)
         return last + 1
 
@@ -164,6 +173,11 @@ class StableTopK:
     def loss(self) -> ZCDP:
         """Return what a selection costs, also one that releases no label: the choice and the test."""
         return self.choice.loss + self.test.loss
+
+    @property
+    def curve(self) -> CurveSum:
+        """Return the Renyi curve of a selection, but for delta."""
+        return CurveSum((self.choice.curve, RenyiCurve(self.test.loss.rho, 1, self.delta)))
 
     def gaps(self, histogram: Histogram) -> tuple[int, ...]:
         """Return the exact gaps after the 1st to the k_bar-th count."""

@@ -27,6 +27,7 @@ from dpsql.plan.release import (
     draw_places,
     find_place,
     name_measure,
+    read_spread,
     release,
 )
 
@@ -60,6 +61,7 @@ __all__ = [
     "name_measure",
     "pack_bytes",
     "pack_release",
+    "read_spread",
     "refuse_retired",
     "release",
     "result_view",

@@ -146,10 +146,14 @@ class ResultView:
         """Return the columns that are averages, for each pair of sum and count of the query as `planned`."""
         found = dict[tuple[int, int], tuple[int, ...]]()
         for position, output in enumerate(planned.outputs):
-            if output.divisor is not None and output.end is None:
+            if output.divisor is not None and output.end is None and output.statistic is None:
                 pair = output.measure, output.divisor
                 found[pair] = (*found.get(pair, ()), position)
         return found
+
+    def find_spreads(self, _: int, planned: PrivateQuery) -> dict[Output, tuple[int, ...]]:
+        """Return the columns that are statistics of spread, for each of the query as `planned`, without its name."""
+        return _find_spreads(list(enumerate(planned.outputs)))
 
     def find_measures(self, _: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
         """Return the columns that are measures, for each measure that is shown, as numbered in the `planned` query."""
@@ -208,10 +212,14 @@ class OuterSelectView:
         """Return the columns that are averages of private query `inner`, as `ResultView` does."""
         found = dict[tuple[int, int], tuple[int, ...]]()
         for column, output in self._list_outputs(inner, planned):
-            if output.key is None and output.divisor is not None and output.end is None:
+            if output.key is None and output.divisor is not None and output.end is None and output.statistic is None:
                 pair = output.measure, output.divisor
                 found[pair] = (*found.get(pair, ()), column)
         return found
+
+    def find_spreads(self, inner: int, planned: PrivateQuery) -> dict[Output, tuple[int, ...]]:
+        """Return the columns that are statistics of spread of private query `inner`, as `ResultView` does."""
+        return _find_spreads(self._list_outputs(inner, planned))
 
     def find_computed(self, inner: int) -> tuple[int, ...]:
         """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
@@ -316,6 +324,15 @@ class OuterSelectView:
         table = _narrow_texts(found.select(range(number))).rename_columns([name for name, _ in self.columns])
         ends = zip(found.columns[number::2], found.columns[number + 1 :: 2], strict=True)
         return table, {at % number: pair for at, pair in zip(ratios, ends, strict=True)}
+
+
+def _find_spreads(outputs: Sequence[tuple[int, Output]]) -> dict[Output, tuple[int, ...]]:
+    found = dict[Output, tuple[int, ...]]()
+    for column, output in outputs:
+        if output.statistic is not None and output.end is None:
+            unnamed = replace(output, name="")
+            found[unnamed] = (*found.get(unnamed, ()), column)
+    return found
 
 
 def result_view(statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:

@@ -52,6 +52,7 @@ from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
 
+_MOST_MIN_UNITS = 10**9
 _ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
 _DIGITS = Context(prec=5, rounding=ROUND_DOWN)
 _HALF = Context(prec=20, rounding=ROUND_DOWN)
@@ -73,6 +74,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
     stated = query.clause.stated
     if stated is not None:
+        terms = _raise_min_units(query, stated, terms=terms)
         return plan_within_stated(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     plan = plan_unkeyed(query, terms, salts=salts)
     asked = plan.request.query  # with what its text says alone
@@ -112,7 +114,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     options, clause, k = query.clause.options, query.clause, query.clause.k
     # fitting: the mechanisms for such a query; the first is the one to fall back on (order of RECORDS)
     fitting, named = _read_mechanism(options.get("mechanism"), query)
-    min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
+    min_units = max(terms.min_units, *(terms.tables[name].min_units or 1 for name in query.tables))
     if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
     _check_words(query, terms, min_units=min_units)
@@ -413,7 +415,6 @@ def plan_within_stated(
 ) -> Plan:
     """Return the plan of a query whose worst case is within the terms that it states; refuse what does not convert."""
     query = replace(query, clause=replace(query.clause, stated=None))
-    _check_stated_min_units(query, stated, terms=terms)
     if stated.epsilon is None:
         if stated.delta is not None:
             hint = "Add epsilon = 1 to OPTIONS, or leave delta out."
@@ -473,17 +474,23 @@ def _check_item(item: Decimal, option: Option, *, terms: Terms) -> None:
     raise Refusal("option-range", reason, hint=hint, place=option.place)
 
 
-def _check_stated_min_units(query: PrivateQuery, stated: StatedTotal, *, terms: Terms) -> None:
-    """Refuse more units of a group than the policy's min_units sees to."""
+def _raise_min_units(query: PrivateQuery, stated: StatedTotal, *, terms: Terms) -> Terms:
+    """Return the terms with the fewest units of a group that a query states, where it wants more than the policy."""
     option = stated.min_units
     if option is None:
-        return
-    most = max(terms.tables[name].min_units or 1 for name in query.tables)
-    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and 1 <= option.value <= most:
-        return
-    hint = "Leave it out." if most == 1 else f"Write min_privacy_units_per_group = {most}, or leave it out."
-    reason = f"The smallest number of units of a group is the policy's min_units, {most} here."
-    raise Refusal("min-units", reason, hint=hint, place=option.place)
+        return terms
+    value, least = option.value, max(terms.tables[name].min_units or 1 for name in query.tables)
+    if not isinstance(value, Decimal) or value.as_tuple().exponent != 0 or not 1 <= value <= _MOST_MIN_UNITS:
+        reason = f"min_privacy_units_per_group is a whole number from 1 to {_MOST_MIN_UNITS:,}."
+        hint = "Write min_privacy_units_per_group = 50, or leave it out."
+        raise Refusal("option-range", reason, hint=hint, place=option.place)
+    if value <= least:  # which the policy sees to
+        return terms
+    if query.clause.shape != "top" or query.domain is not None:
+        reason = "A total and known groups are released whatever their number of units: no threshold sees to it."
+        hint = "Leave it out." if least == 1 else f"Write min_privacy_units_per_group = {least}, or leave it out."
+        raise Refusal("min-units", reason, hint=hint, place=option.place)
+    return replace(terms, min_units=int(value))
 
 
 def _check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from dpsql.spread_intervals import SpreadLaw
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
@@ -338,9 +339,17 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
 def _show_measure(
     query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
 ) -> pa.ChunkedArray | pa.Array:
-    """Return a released measure, or the quotient of two, or an end of its interval, in the type of the output."""
+    """Return a released measure, or what several make, or an end of its interval, in the type of the output."""
+    import pyarrow as pa
+
     column, measure = canonical.column(name_measure(output.measure)), query.measures[output.measure]
     noise, end = terms.noises[output.measure], output.end
+    if output.statistic is not None:
+        law, every = read_spread(query, canonical, output=output, terms=terms)
+        if end is None:
+            return pa.array(map(law.compute, every), arrow_type(DOUBLE))
+        ends = (law.find_end(each, end.level, is_high=end.is_high) for each in every)
+        return pa.array(ends, arrow_type(DOUBLE))
     if output.divisor is None:
         is_shown = measure.bounds is None and noise.parts is None
         values = column if is_shown else decode_steps(noise.read(column.to_pylist()), measure)
@@ -355,6 +364,21 @@ def _show_measure(
     return compute_average_interval(sums, rows, measures=measures, noises=(noise, of_rows), level=end.level)[
         end.is_high
     ]
+
+
+def read_spread(
+    query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
+) -> tuple[SpreadLaw, list[tuple[int | Fraction, ...]]]:
+    """Return the law of a statistic of spread, and the noisy steps that it is made from in each canonical row."""
+    from dpsql.plan.measures.spread import describe_law
+
+    first, divisor, *others = output.places
+    places = [divisor, first, *others]
+    measures = [query.measures[at] for at in places]
+    noises = [describe_noise(terms.noises[at], measure) for at, measure in zip(places, measures, strict=True)]
+    steps = [terms.noises[at].read(canonical.column(name_measure(at)).to_pylist()) for at in places]
+    assert output.statistic is not None  # noqa: S101 - of the caller
+    return describe_law(output.statistic, measures, noises=noises), list(zip(*steps, strict=True))
 
 
 def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:

@@ -19,6 +19,7 @@ from dpsql.report.used_shares import trace_rises
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     OuterSelect,
@@ -141,6 +142,7 @@ def functions_table() -> pa.Table:
         **dict.fromkeys(FUNCTIONS, "everywhere"),
         **dict.fromkeys(WINDOWS, "with OVER, in subqueries and over public tables"),
         **dict.fromkeys(AGGREGATES, "in subqueries that group by the privacy unit, and over public tables"),
+        **dict.fromkeys(SPREADS, "as measures of a private query"),
         **dict.fromkeys(INTERVAL_ENDS, "of measures of a private query"),
         "count": "of distinct privacy units; all counts in subqueries and over public tables",
     }

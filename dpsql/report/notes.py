@@ -6,7 +6,6 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,8 @@ from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.consent import has_consent, is_admitted
 from dpsql.report.key_nouns import describe_key
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
+from dpsql.report.measure_words import describe_ends, read_argument
+from dpsql.sql.ir.measures import Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Derived, Expression, In, Literal, strip_casts
@@ -190,9 +190,18 @@ _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
 _DISTINCT = re.compile(r"distinct\b ?", re.IGNORECASE)
-_CALL = re.compile(r"(?:approx_count_distinct|count|sum|avg) ?\( ?(.*?) ?\)", re.IGNORECASE)
-_STATED = re.compile(r" ?, ?contribution_bounds_per_group ?=>.*", re.IGNORECASE)
-_DIGITS, _PLACES = 5, 2  # of a bound: those that count, and at least so many after the point
+_COUNTS_IF = re.compile(r"(?:count_?if|sum) ?\(", re.IGNORECASE)  # what a number of rows with a condition is written as
+_CONDITIONAL = re.compile(r"(?:distinct )?(?:case\b|i?iff? ?\()", re.IGNORECASE)
+
+
+def note_ranking(plan: Plan) -> Plan:
+    """Return the plan with a note on the measure that ranks its groups, where no column of the answer is that."""
+    query = plan.query
+    shown = any(each.key is None and each.divisor is None and each.measure == 0 for each in query.outputs)
+    if shown or query.clause.shape != "top":
+        return plan
+    note = f"the groups are ranked by {_name_call(query.measures[0])}, as AVG alone does not rank"
+    return replace(plan, query=replace(query, list_note="; ".join(filter(None, [note, query.list_note]))))
 
 
 def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
@@ -210,6 +219,12 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         return (0, 0) if measure.words is None else (measure.words.line, measure.words.column)
 
     measures = sorted(query.measures, key=find_place) if query.releases_counts else []
+    spreads = list[_Sentence]()
+    if any(output.statistic is not None for output in query.outputs):
+        from dpsql.report.spread_notes import describe_spreads, list_spread_measures
+
+        spreads, of_spreads = describe_spreads(query, unit_noun(query.unit_name)), list_spread_measures(query)
+        measures = [measure for measure in measures if measure not in of_spreads]
     limits = [measure for measure in measures if measure.bounds is not None]
     coupled = _list_coupled(query, measures)
     together = {measure for each in coupled for measure in each}
@@ -218,11 +233,12 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         query.measures[output.measure] for output in query.outputs if output.key is None and output.divisor is None
     ]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
+    alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"
-        differ = _BOTH if coupled or any(_can_be_lower(each) for each in alone) else "higher"
-        values = "values" if limits else "counts"
+        differ = _BOTH if coupled or spreads or any(_can_be_lower(each) for each in alone) else "higher"
+        values = "values" if limits or spreads else "counts"
         found.append(f"each {unit} counted in at most {groups}: true {values} can be {differ}")
     found += _merge(_describe_alone(measure, unit) for measure in alone)
     if sum(each.aggregate is not Aggregate.ITEMS for each in alone) > 1 and not coupled:
@@ -230,6 +246,7 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     if alone:
         found.append("intervals are of the values counted so")
     found += _merge(_describe_set(query, each, unit=unit) for each in coupled)
+    found += _merge(spreads)
     return "; ".join(found)
 
 
@@ -243,7 +260,7 @@ def _list_coupled(query: PrivateQuery, measures: Sequence[Measure]) -> list[tupl
             sets[measure.weight.number].append(measure)
     for output in query.outputs:  # a count beside a sum around the middle of a range has its weight, too
         total = query.measures[output.measure]
-        if output.divisor is not None and total.weight is not None:
+        if output.divisor is not None and total.weight is not None and output.statistic is None:
             sets[total.weight.number].append(query.measures[output.divisor])
     return [tuple(dict.fromkeys(each)) for each in sets.values()]
 
@@ -270,7 +287,7 @@ def _describe_alone(measure: Measure, unit: str) -> _Sentence:
     differ = _BOTH if _can_be_lower(measure) else "higher"
     values, cut = _find_range(measure), ""
     if values is not None and measure.row_range is not None:
-        cut = f" and values outside {_describe_ends(values, measure)} as its ends"
+        cut = f" and values outside {describe_ends(values, measure)} as its ends"
     elif values is not None and measure.row_bounds.low < 0:
         cut = ", as is each row"
     elif values is not None and _can_be_below(measure, values[0]):
@@ -296,10 +313,10 @@ def _describe_set(query: PrivateQuery, measures: Sequence[Measure], *, unit: str
     is_average = bool(averaged) and all(each in averaged for each in sums)
     name, weight = f"computed from {_join(list(map(_name_call, measures)))}", _describe_weight(measures)
     if is_average:
-        name = _write_call("AVG", _read_argument(sums[0]), measure=sums[0])
+        name = _write_call("AVG", read_argument(sums[0]), measure=sums[0])
         if any(each.aggregate is Aggregate.ROWS and each.row_bounds.high == 1 for each in measures):
             values = _find_range(sums[0])
-            cut = "" if values is None else f", each cut to {_describe_ends(values, sums[0])}"
+            cut = "" if values is None else f", each cut to {describe_ends(values, sums[0])}"
             weight = f"counts once, with the mean of its rows{cut}"
     # an output that others are computed with has no interval in the answer
     has_interval = any(
@@ -326,10 +343,10 @@ def _describe_weight(measures: Sequence[Measure]) -> str:
         if values is None:
             continue
         if total.row_range is not None or total.row_bounds.low < 0:
-            found.append(f"values{of} outside {_describe_ends(values, total)} count as its ends")
+            found.append(f"values{of} outside {describe_ends(values, total)} count as its ends")
             continue
         found += [f"values{of} below 0 count as 0"] if _can_be_below(total, values[0]) else []
-        most = _describe_ends(values[1:], total)
+        most = describe_ends(values[1:], total)
         found.append(f"a row{of} above {most} counts as {most}")
     return f"weighs as at most {_join(list(dict.fromkeys(limits)))}, {_join(found)}"
 
@@ -340,8 +357,13 @@ def _name_call(measure: Measure) -> str:
     Measures that are equal may be written differently, as AVG(x) and SUM(x) / COUNT(x): each is named by the aggregate
     that it is.
     """
-    argument = _read_argument(measure)
+    argument = read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
+        words = "" if measure.words is None else " ".join(measure.words.fragment.split())
+        if argument and _COUNTS_IF.match(words):
+            return f"{words.partition('(')[0].rstrip()}({shorten(argument)})"
+        if not any(map(is_presence, split_conjuncts(measure.condition))) and words[:3].lower() == "avg":
+            argument = "*"  # the rows of a share
         return _write_call("COUNT", argument or "*", measure=measure)
     if measure.aggregate is Aggregate.ITEMS:
         return _write_call("COUNT", argument and f"DISTINCT {_DISTINCT.sub('', argument)}", measure=measure)
@@ -351,23 +373,16 @@ def _name_call(measure: Measure) -> str:
 def _name_argument(measure: Measure) -> str:
     """Return what a measure adds up; without words of the analyst the names of its columns."""
     columns = " and ".join(dict.fromkeys(column for _, column in measure.columns))
-    return shorten(_read_argument(measure) or columns) or "an expression"
+    return shorten(read_argument(measure) or columns) or "an expression"
 
 
 def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     """Return a call with a sign that the measure has a FILTER, as far as the measure knows."""
     call = f"{name}({shorten(argument)})" if argument else f"{name} of {_name_argument(measure)}"
-    conditions = split_conjuncts(measure.condition)
+    conditions = [] if _CONDITIONAL.match(argument) else split_conjuncts(measure.condition)
     if argument != "*" and measure.aggregate is Aggregate.ROWS:  # where a value is present, by what it counts
         conditions = [each for each in conditions if not is_presence(each)]
     return f"{call} FILTER (…)" if conditions else call
-
-
-def _read_argument(measure: Measure) -> str:
-    """Return the argument of the call that the analyst wrote, "" where no call is known."""
-    words = "" if measure.words is None else " ".join(measure.words.fragment.split())
-    found = _CALL.fullmatch(words)
-    return "" if found is None else _STATED.sub("", found[1])
 
 
 def _describe_limit(measure: Measure) -> str:
@@ -378,25 +393,7 @@ def _describe_limit(measure: Measure) -> str:
     if measure.aggregate is Aggregate.ITEMS:
         return "1 value" if bounds.high == 1 else f"{bounds.high:,} different values"
     low, high = bounds.low * bounds.step, bounds.high * bounds.step
-    return _describe_ends([low, high] if low < 0 else [high], measure)
-
-
-def _describe_ends(ends: Sequence[Fraction], measure: Measure) -> str:
-    """Return the end or both ends of a range of values of a measure, in few digits."""
-    bounds = measure.row_bounds
-    slack = (bounds.high - bounds.low) * bounds.step / MOST_STEPS  # what bounds in whole steps differ by at most
-    written = []
-    for at, end in enumerate(ends, start=1):
-        size = float(abs(end))
-        places = max(_PLACES, _DIGITS - 1 - math.floor(math.log10(size))) if size else _PLACES
-        if slack and (end * 10**places).denominator != 1:
-            places = min(places, -math.ceil(math.log10(slack)))
-        unit = Fraction(10) ** -places
-        nearest = round(end / unit) * unit
-        outwards = (math.ceil(end / unit) if at == len(ends) else math.floor(end / unit)) * unit
-        # as it is if it is short, else the short number within the slack, or rounded outwards
-        written.append(f"{float(nearest if abs(nearest - end) <= slack else outwards):,.15g}")
-    return " to ".join(written)
+    return describe_ends([low, high] if low < 0 else [high], measure)
 
 
 def _find_range(measure: Measure) -> tuple[Fraction, Fraction] | None:

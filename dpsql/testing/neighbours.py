@@ -52,6 +52,7 @@ _FILTERS = ["n > 0", "article <> 'a'", "flag IS NOT TRUE", "price >= 0", "n BETW
 _FILTERS += ["country IS NULL", "reads.user_id <> 1", "day >= DATE '2026-01-01'", "amount > 1.5", "big <> 0"]
 _MEASURES = ["COUNT(*)", "COUNT(country)", "SUM(n)", "SUM(price)", "SUM(tiny)", "COUNT(DISTINCT reads.user_id)"]
 _MEASURES += ["SUM(n) FILTER (WHERE flag)", "COUNT(*) FILTER (WHERE price > 1)"]
+_SPREAD = "COVAR_POP(price, n, contribution_bounds_per_row => (-2, 40)) AS spread"
 _SOURCES = ["reads", "reads JOIN countries AS c USING (country)", "reads LEFT JOIN days AS d USING (day)"]
 _SOURCES += ["reads SEMI JOIN likes AS l ON reads.user_id = l.user_id", "(SELECT * FROM reads WHERE n <> 1) AS reads"]
 
@@ -192,6 +193,7 @@ def generate_queries(number: int) -> list[SuiteQuery]:
         found.append(SuiteQuery(f"generated {at}: {text}", text, kind, bound=bound))
         measures = [f"{each} AS m{place}" for place, each in enumerate(random.sample(_MEASURES, random.randint(1, 2)))]
         measures += ["AVG(price) AS mean"] if at % 3 == 0 else []  # which ranks nothing
+        measures += [_SPREAD] if at % 7 == 0 else []
         summed = f"SELECT {', '.join([*keys, *measures])} {rest}"
         if "(SELECT" not in source:  # columns of a subquery are none that the policy bounds
             found.append(SuiteQuery(f"measure_generated {at}: {summed}", summed, kind, bound=bound))

@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
+from dpsql.plan.measures.distances import count_half
 from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
 from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
-from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
+from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.ir.tree import ColumnRef, Literal
+from dpsql.sql.ir.types import NULL
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
-_SOME_ROWS = 20
+_SOME_ROWS, _SOME_MOST = 20, 500
 _ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
 _NAME_LENGTH = len("count")
 
@@ -45,13 +47,21 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
-    tables = [terms.tables[name] for name in query.tables]
-    if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
-        reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
+    wanted = max(terms.min_units, *(terms.tables[name].min_units or 1 for name in query.tables))
+    if query.clause.shape == "top" and not ranks_units and wanted > 1:
+        who = "policy" if terms.min_units == 1 else "query"
+        reason = f"The {who} wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
     bounding = _Bounding(query, terms.tables)
-    measures = tuple(map(bounding.bound, query.measures))
+    distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
+    if distances:
+        from dpsql.plan.measures.spread import RowRanges
+
+        ranges = RowRanges(query, terms.tables, bounding.tables, bounding.table_rows, bounding.find_totals)
+    measures = tuple(
+        ranges.put(each) if at in distances else bounding.bound(each) for at, each in enumerate(query.measures)
+    )
     _check_ranking(query, measures[0])
     return refine_coupled(replace(query, measures=measures))
 
@@ -73,7 +83,7 @@ class _Bounding:
     """Bounds of the measures of one query; `policy` has the private tables by name.
 
     `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
-    unit in each, and `rows` those that FROM can make.
+    unit in each, and `rows` those that FROM can make in one group, in which the `grouped` columns have one value.
     """
 
     query: PrivateQuery
@@ -81,6 +91,7 @@ class _Bounding:
     tables: dict[tuple[str, ...], list[tuple[str, PrivateTable]]] = field(init=False)
     table_rows: dict[tuple[str, ...], TableRows] = field(init=False)
     rows: Rows = field(init=False)
+    grouped: Columns = field(init=False)
 
     def __post_init__(self) -> None:
         units = dict(self.query.protected)
@@ -91,7 +102,9 @@ class _Bounding:
         for path, named in self.tables.items():
             bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
             self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
-        self.rows = count_rows(self.query.body.source, self.table_rows)
+        keys = self.query.keys
+        self.grouped = frozenset((key.relation, key.name) for key in keys if isinstance(key, ColumnRef))
+        self.rows = count_rows(self.query.body.source, self.table_rows, grouped=self.grouped)
 
     def bound(self, measure: Measure) -> Measure:
         """Return a measure with its bounds and the range of its rows."""
@@ -109,22 +122,31 @@ class _Bounding:
         """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self._propose_rows()}"
+            if _is_of_spread(measure):  # which has no bounds of rows in the query
+                reason = "The policy does not say how many rows of one unit count in a group, which a spread needs."
+                hint = self._propose_rows().removeprefix("Or ").capitalize()
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
             reason = (
                 f"By the rows of its tables one unit can have {self.rows.total:,} rows here: a join multiplies them."
             )
-            hint = _propose_stated(measure)
+            hint = "Join fewer rows of one unit." if _is_of_spread(measure) else _propose_stated(measure)
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         most = int(self.rows.total)
         asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
         return most if asked is None else asked
 
+    def _find_most(self, measure: Measure) -> int:
+        """Return an upper bound of a mean that suits a hint: that of a row where it is known, 1 for a share."""
+        same = (each for each in self.query.measures if each.words == measure.words and each.argument is not None)
+        found = [self._bound_argument(each, Totals(self.table_rows, self.find_totals)).high for each in same]
+        return max(1, ceil(found[0])) if found and isfinite(found[0]) else _SOME_MOST
+
     def _bound_sum(self, measure: Measure) -> Measure:
         """Return a sum with the bounds that follow from those of the columns in it."""
         assert measure.argument is not None  # noqa: S101 - of every sum
-        found = self._bound_argument(measure, Totals(self.table_rows, self._find_totals))
+        found = self._bound_argument(measure, Totals(self.table_rows, self.find_totals))
         least, most = found.least, found.most
         if not (isinstance(least, Fraction) and isinstance(most, Fraction)):
             raise self._refuse(measure)
@@ -144,9 +166,10 @@ class _Bounding:
 
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
+        totals = replace(totals, grouped=self.grouped)
         return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
-    def _find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
+    def find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
         """Return the totals of a column of a private table, None without bounds."""
         known = [(table.bounds.rows, table.bounds.find(column)) for _, table in self.tables.get(path, ())]
         found = [_read_totals(rows, bounds) for rows, bounds in known if bounds is not None]
@@ -164,7 +187,7 @@ class _Bounding:
         missing: dict[tuple[str, str], ColumnTotals] = {}  # columns whose bounds would be enough, if these are there
 
         def find(path: tuple[str, ...], column: str) -> ColumnTotals | None:
-            known = self._find_totals(path, column)
+            known = self.find_totals(path, column)
             if known is None and path in self.tables:
                 known = missing[self.table_rows[path].name, column] = _ASSUMED
             return known
@@ -225,19 +248,22 @@ def _apply_stated(measure: Measure) -> Measure:
     )
 
 
-def _propose_stated(measure: Measure) -> str:
+def _is_of_spread(measure: Measure) -> bool:
+    """Say whether a number of rows is that of a variance or covariance, by the words of the analyst."""
+    words = "" if measure.words is None else measure.words.fragment
+    return words.partition("(")[0].strip().lower() in SPREADS
+
+
+def _propose_stated(measure: Measure, *, most: int = _SOME_MOST) -> str:
     """Return a hint with the measure as the query has it, and with bounds."""
     example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
     words = example if measure.words is None else " ".join(measure.words.fragment.split())
-    is_count = words[:_NAME_LENGTH].lower() == "count"
     is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    is_count = measure.aggregate is Aggregate.ROWS and not is_mean
     meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
     meaning = "the mean of one unit" if is_mean else meaning
-    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    bounds = f"contribution_bounds_per_group => (0, {_SOME_ROWS if is_count else most})"
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
-
-
-_FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
 
 
 def refine_coupled(query: PrivateQuery) -> PrivateQuery:
@@ -245,17 +271,15 @@ def refine_coupled(query: PrivateQuery) -> PrivateQuery:
     if all(measure.weight is None for measure in query.measures):
         return query
     changed = dict(_center_averages(query))
+    if any(output.statistic is not None for output in query.outputs):
+        from dpsql.plan.measures.spread import refine_spread
+
+        changed |= refine_spread(query, changed)
     refined = [changed.get(measure) or _refine(measure) for measure in query.measures]
     measures = tuple(dict.fromkeys(refined))
     places = [measures.index(measure) for measure in refined]
     outputs = tuple(
-        output
-        if output.key is not None
-        else replace(
-            output,
-            measure=places[output.measure],
-            divisor=None if output.divisor is None else places[output.divisor],
-        )
+        output if output.key is not None else output.place([places[at] for at in output.places])
         for output in query.outputs
     )
     return replace(query, measures=measures, outputs=outputs)
@@ -276,7 +300,7 @@ def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
     """
     shown = {query.measures[output.measure] for output in query.outputs if output.divisor is None}
     for output in query.outputs:
-        if output.key is not None or output.divisor is None:
+        if output.key is not None or output.divisor is None or output.statistic is not None:
             continue
         total, rows = query.measures[output.measure], query.measures[output.divisor]
         if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:
@@ -292,22 +316,9 @@ def _center(total: Measure, rows: Measure) -> Measure | None:
     half = (most - least) / 2
     if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
         return None
-    steps = _count_half(total, half, most=MOST_STEPS // 2 // most_rows)
+    steps = count_half(total, half, most=MOST_STEPS // 2 // most_rows)
     if steps is None:
         return None
     bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
     weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
     return replace(total, bounds=bounds, weight=weight)
-
-
-def _count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
-    """Return the steps from the middle of a range to its end, at most `most`; None where they would be too coarse.
-
-    Values of an exact type are whole numbers of steps where these are few enough.
-    """
-    type_ = None if total.argument is None else total.argument.type
-    if type_ is not None and type_.family is not Family.DOUBLE:
-        own = 2 * half * 10 ** type_.precision[1]  # halves of its last digit
-        if own.denominator == 1 and int(own) <= most:
-            return int(own) << ((most // int(own)).bit_length() - 1)
-    return most if most >= _FEWEST_STEPS else None

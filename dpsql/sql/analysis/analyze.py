@@ -36,6 +36,7 @@ from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTION
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.scope import list_names, propose_name
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     PrivateQuery,
@@ -72,7 +73,7 @@ _Show = ShowBudget | ShowTables | ShowFunctions
 _SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
-_CALLED = ("count", "sum", "avg", *sorted(FUNCTIONS))
+_CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 

@@ -19,26 +19,38 @@ COUNT(DISTINCT x), to which no unit adds a number of its own: two units can have
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.conditional import (
+    Conditional,
+    add_condition,
+    are_of_rows,
+    simplify_average,
+    simplify_count,
+    simplify_distinct,
+    simplify_sum,
+    split_conditional,
+)
 from dpsql.sql.analysis.distinct_items import read_items
 from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.statements import Output, PrivateQuery
+from dpsql.sql.ir.scope import find_unit, join_conjuncts
+from dpsql.sql.ir.spread import SPREADS, Statistic
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import (
     BOOLEAN,
     DOUBLE,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import find_aggregate_call
+from dpsql.sql.syntax.named_bounds import PER_ROW, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -46,7 +58,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_QUOTED = 60  # characters of a condition in a hint
-RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
+RELEASED_AGGREGATES = frozenset(["sum", "avg", *SPREADS])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
 _Set = frozenset[Measure]
@@ -56,11 +68,21 @@ _UNWEIGHED = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
 
 @dataclass(frozen=True, slots=True)
 class ReadMeasure:
-    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT."""
+    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT.
+
+    A `statistic` is computed from these two and the `others`.
+    """
 
     measure: Measure
     divisor: Measure | None = None
     unit: Expression | None = None
+    others: tuple[Measure, ...] = ()
+    statistic: Statistic | None = None
+
+    @property
+    def every(self) -> tuple[Measure, ...]:
+        """All measures that it is computed from, in the order of `Output.places`."""
+        return (self.measure,) if self.divisor is None else (self.measure, self.divisor, *self.others)
 
 
 def is_measure(node: Node) -> bool:
@@ -109,20 +131,37 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     if not name:
         return _read_count(reader, node, condition=condition)
     allow_only(reader.statement, node, "this", "expressions")
+    if name in SPREADS:
+        return _read_spread(reader, node, statistic=SPREADS[name], condition=condition)
     arguments, stated = read_named_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
-    words = _find_words(reader, node)
+    total = Measure(Aggregate.SUM, found, condition, stated=stated, words=_find_words(reader, node))
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
             raise refuse_bounds(reader, node, reason=reason)
-        return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
+        return ReadMeasure(simplify_sum(total))
     # AVG is a sum, and as `divisor` the number of rows with a value; `couple_measures` gives both one weight for each
     # unit, and `divide_steps` of `plan/release.py` divides them
-    divisor = replace(_count_present(found, condition), words=words)
+    divisor = replace(_count_present(found, condition), words=total.words)
     if stated is not None:  # of the mean of one unit, which counts as one row
-        stated, divisor = replace(stated, of_mean=True), replace(divisor, stated=ONE_ROW)
-    return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
+        total, divisor = replace(total, stated=replace(stated, of_mean=True)), replace(divisor, stated=ONE_ROW)
+    return ReadMeasure(*simplify_average(total, divisor))
+
+
+def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition: Expression | None) -> ReadMeasure:
+    """Return a variance, deviation or covariance with the measures that it is computed from."""
+    name = find_function(node).upper()
+    example = f"{name}({'x, y' if statistic.is_of_pairs else 'x'}, {PER_ROW} => (0, 500))"
+    written, stated = read_named_bounds(reader, node.expressions, example=example)
+    if statistic.is_of_pairs and len(written) != len(("x", "y")):
+        hint = f"Write {name}(x, y) of two columns of numbers."
+        raise Refusal("aggregate", f"{name} has two arguments.", hint=hint, place=reader.place(node))
+    parts = [[each] for each in written] if statistic.is_of_pairs else [written]
+    arguments = [_read_summand(reader, node, arguments=part, name=name) for part in parts]
+    words = _find_words(reader, node)
+    first, rows, *others = list_spread_measures(arguments, condition=condition, stated=stated, words=words)
+    return ReadMeasure(first, rows, others=tuple(others), statistic=statistic)
 
 
 def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
@@ -161,11 +200,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     where, unit = reader.place(node), name_unit(reader)
     (counted, *more), stated = read_named_bounds(reader, [node.this, *node.expressions])
     is_distinct = type(counted).__name__ == "Distinct"
-    if (
-        stated is not None
-        and not is_distinct
-        and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS)
-    ):
+    if stated is not None and not is_distinct and not are_of_rows(stated):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
@@ -180,20 +215,37 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
         stated = stated or of_items
-        if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
+        if len(columns) == 1 and (found := _find_counted_unit(reader, columns[0], condition=condition)) is not None:
             if stated is not None:
                 reason = f"COUNT(DISTINCT {unit}) counts each unit once, and has no bounds."
                 raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
-            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.expression)
+            return found
         items = read_items(reader, columns, place=where, unit=unit, stated=stated)
-        return ReadMeasure(replace(items, condition=condition, words=rows.words))
+        return ReadMeasure(simplify_distinct(replace(items, condition=condition, words=rows.words)))
     if counted is None:
         raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=where)
     argument = reader.read(counted)
     if _is_unit(reader, argument):
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=where)
-    return ReadMeasure(_count_present(argument, condition, rows=rows))
+    return ReadMeasure(simplify_count(_count_present(argument, condition, rows=rows), argument, condition=condition))
+
+
+def _find_counted_unit(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure | None:
+    """Return the number of privacy units, for the unit or CASE WHEN c THEN unit END; None for anything else."""
+    kind = type(node).__name__
+    if kind == "Column":
+        column = reader.column(node)
+        units = replace(DISTINCT_UNITS, condition=condition)
+        return ReadMeasure(units, unit=column.expression) if column.is_unit else None
+    conditional: Conditional | None = None
+    if kind == "Case" or find_function(node) == "if":
+        conditional = split_conditional(reader.read(node), zero_counts=True)
+    unit = None if conditional is None else find_unit(conditional.value, reader.scope.units)
+    if conditional is None or unit is None:
+        return None
+    units = replace(DISTINCT_UNITS, condition=add_condition(condition, conditional.condition))
+    return ReadMeasure(units, unit=unit.expression)
 
 
 def _count_present(argument: Expression, condition: Expression | None, *, rows: Measure = _ROWS) -> Measure:
@@ -213,6 +265,13 @@ def _find_words(reader: Reader, node: Node) -> Place | None:
     return reader.place(node) if found is None else reader.statement.place(*found)
 
 
+def set_columns(measure: Measure, find: Callable[[Expression], tuple[tuple[str, str], ...]]) -> Measure:
+    """Return a measure, and what 0.11 read in its words, with the stored columns that they are worked out from."""
+    former = None if measure.former is None else set_columns(measure.former, find)
+    columns = () if measure.argument is None else find(measure.argument)
+    return replace(measure, columns=columns, former=former)
+
+
 # Part 2: sets of measures that are divided by each other.
 
 
@@ -226,25 +285,16 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        []
-        if output.key is not None
-        else [replace(plain[at], weight=weights.get(within)) for at in _list_places(output)]
+        [] if output.key is not None else [replace(plain[at], weight=weights.get(within)) for at in output.places]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
     measures = tuple(dict.fromkeys([*ranking, *sorted({each for pair in pairs for each in pair}, key=repr)]))
     outputs = tuple(
-        replace(output, measure=measures.index(pair[0]), divisor=measures.index(pair[1]) if pair[1:] else None)
-        if pair
-        else output
+        output.place(list(map(measures.index, pair))) if pair else output
         for output, pair in zip(query.outputs, pairs, strict=True)
     )
     return replace(query, measures=measures, outputs=outputs)
-
-
-def _list_places(output: Output) -> list[int]:
-    """Return the numbers of the measures of an output, the divisor last."""
-    return [output.measure] if output.divisor is None else [output.measure, output.divisor]
 
 
 def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Iterable[Collection[int]]) -> list[_Set]:
@@ -265,7 +315,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
     last = dict[tuple[int, ...], _Set]()
     found = list[_Set]()
     for at, output in enumerate(query.outputs):
-        places = tuple(_list_places(output))
+        places = output.places
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)

@@ -37,6 +37,7 @@ from dpsql.sql.analysis.measures import (
     name_unit,
     read_end_argument,
     read_measure,
+    set_columns,
 )
 from dpsql.sql.analysis.ranked_statements import (
     ListReading,
@@ -52,6 +53,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
@@ -152,13 +154,16 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         elif item.measure is None or measures == (DISTINCT_UNITS,):
             outputs.append(Output(item.name, None, end=item.end))
         else:
-            divisor = None if item.measure.divisor is None else measures.index(item.measure.divisor)
-            outputs.append(Output(item.name, None, measures.index(item.measure.measure), divisor, item.end))
+            output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
+            outputs.append(output.place([measures.index(each) for each in item.measure.every]))
     for at, each in enumerate(measures):
-        if each.argument is not None:
+        if each.argument is not None or each.former is not None:
             find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
-            columns = find(each.argument, body.source, catalog=catalog)
-            measures = (*measures[:at], replace(each, columns=columns), *measures[at + 1 :])
+            found = set_columns(each, partial(find, source=body.source, catalog=catalog))
+            if each.factor is not None:
+                of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
+                found = replace(found, factor=replace(each.factor, columns=of_factor))
+            measures = (*measures[:at], found, *measures[at + 1 :])
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
@@ -430,6 +435,7 @@ def _choose_measures(
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
     counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
     others come in the order of their words, so the same measures, listed in another order, are the same question.
+    Groups with averages alone are ranked by the number of rows of the first.
     """
     found = [item.measure for item in measured if item.measure is not None]
     conditions = {each.measure.condition for each in found}
@@ -442,15 +448,23 @@ def _choose_measures(
             for each in (*ordered, *measured)
             if each.measure is not None and each.measure.divisor is None
         ]
+        # an average does not rank: where there are no others, the number of its rows does, which divides it
+        able = able or [each.divisor for each in found if each.divisor is not None and each.statistic is None]
         if not able:
             unit, where = write_name(name_unit(reader)), reader.place(measured[0].node)
             hint = (
                 f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
             )
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=where)
+            reason = f"{_describe_unranked(found[0].statistic)} does not rank groups."
+            raise Refusal("aggregate", reason, hint=hint, place=where)
         first = able[:1]
-    every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
+    every = [measure for each in found for measure in each.every]
     return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
+
+
+def _describe_unranked(statistic: Statistic | None) -> str:
+    """Return the name of a value that is computed from several measures: AVG where it is no other."""
+    return "AVG" if statistic is None else statistic.value
 
 
 def _find_domain(
@@ -650,13 +664,14 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
         if output.key is not None and is_cut:
             reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
             raise Refusal("order", reason, hint=by_measure, place=place)
-        if output.key is None and not first.descending:
+        if output.divisor is not None and (is_cut or output.statistic is not None):
+            reason = f"{_describe_unranked(output.statistic)} does not rank groups."
+            hint = by_measure if output.statistic is None else "Order by COUNT(*) or SUM, largest first."
+            raise Refusal("aggregate", reason, hint=hint, place=place)
+        if output.key is None and output.divisor is None and not first.descending:
             reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
             hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
             raise Refusal("order", reason, hint=hint, place=place)
-        if output.divisor is not None:
-            hint = "Order by COUNT(*) or SUM, largest first."
-            raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=place)
     outputs = [(term, query.outputs[term.output]) for term in query.keep]
     tests_others = any(
         term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None

@@ -27,6 +27,7 @@ from dpsql.sql.functions.coercion import (
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
 from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -612,6 +613,7 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
     "weighted_avg".split()
 )
+WRITTEN_AGGREGATES = EVERY_AGGREGATE | SPREADS.keys()  # and VAR, as SQL Server has it
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 

@@ -78,11 +78,26 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class StatedBounds:
-    """Bounds of what one unit adds to one group, as a query states them; those of AVG are of the unit's own mean."""
+    """Bounds of what one unit adds to one group, as a query states them; those of AVG are of the unit's own mean.
+
+    Those of a variance or covariance are of the value of one row.
+    """
 
     low: Fraction
     high: Fraction
     of_mean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What the distance of an argument from the middle of its range is multiplied with: another one's, or its own.
+
+    `row_range` is the public range of one row, None until the query is planned.
+    """
+
+    argument: Expression
+    columns: tuple[tuple[str, str], ...] = ()
+    row_range: tuple[Fraction, Fraction] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,9 @@ class Measure:
     that it is worked out from, as (table, column). `stated` are the bounds that the query itself has for it. `bounds`
     are those of one unit in one group, None until the query is planned. `row_range` is the public range of one row's
     value, to which every row is clamped, where it is narrower than the bounds; None where nothing more is known.
-    Measures of one `weight` count each unit alike. `words` are what the analyst wrote, with their place.
+    Measures of one `weight` count each unit alike. With a `factor` products of two distances are added up and, of
+    squares, half of the greatest one is subtracted from each. `words` are what the analyst wrote, with their place.
+    `former` is the measure that 0.11 read in these words, where it is another one.
     """
 
     aggregate: Aggregate
@@ -105,7 +122,9 @@ class Measure:
     row_range: tuple[Fraction, Fraction] | None = None
     stated: StatedBounds | None = None
     weight: Weight | None = None
+    factor: Factor | None = None
     words: Place | None = field(default=None, compare=False, repr=False)
+    former: Measure | None = field(default=None, compare=False, repr=False)
 
     @property
     def type(self) -> Type:
@@ -113,6 +132,11 @@ class Measure:
         if self.argument is None or self.aggregate is Aggregate.ITEMS:
             return BIGINT
         return sum_type(self.argument.type)
+
+    @property
+    def is_of_squares(self) -> bool:
+        """Whether squares are added up, of distances from the middle of a range."""
+        return self.factor is not None and self.factor.argument == self.argument
 
     @property
     def row_bounds(self) -> ContributionRange:

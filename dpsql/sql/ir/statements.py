@@ -7,7 +7,7 @@ relations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, Protocol, Self
@@ -17,6 +17,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
+from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import DOUBLE, Type
 
@@ -57,8 +58,9 @@ class IntervalEnd:
 class Output:
     """A column of the answer: key number `key` (from 0) or, when `key` is None, a measure by its number.
 
-    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1. With `end` it is
-    not the released value, but an end of its interval.
+    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1. With a
+    `statistic` it is that, computed from these two and the `others`. With `end` it is not the released value, but an
+    end of its interval.
     """
 
     name: str
@@ -66,6 +68,18 @@ class Output:
     measure: int = 0
     divisor: int | None = None
     end: IntervalEnd | None = None
+    others: tuple[int, ...] = ()
+    statistic: Statistic | None = None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Numbers of the measures that it is computed from: the divisor, if there is one, is the second."""
+        return (self.measure,) if self.divisor is None else (self.measure, self.divisor, *self.others)
+
+    def place(self, places: Sequence[int]) -> Self:
+        """Return the same output with other numbers of its measures."""
+        measure, *more = places
+        return replace(self, measure=measure, divisor=more[0] if more else None, others=tuple(more[1:]))
 
 
 @dataclass(frozen=True, slots=True)

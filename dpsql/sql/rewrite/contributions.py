@@ -434,13 +434,20 @@ def build_contributions(
     """
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
-    steps: Sequence[Expression | None] = stored or [build_row_steps(measure) for measure in query.measures]
+    products = list_products(query)
+    steps: Sequence[Expression | None] = stored or [
+        build_row_steps(products[at][0] if at in products else measure) for at, measure in enumerate(query.measures)
+    ]
     rows = ["" if each is None else f"dpsql_row_{at}" for at, each in enumerate(steps, start=1)]
     read = [
         f"{writer.expression(make_total(each))} AS {row}"
         for each, row in zip(steps, rows, strict=True)
         if each is not None
     ]
+    factors = {at: f"dpsql_factor_{at + 1}" for at, distances in products.items() if distances[1:]}
+    for at, name in factors.items():
+        factor = build_row_steps(products[at][1])
+        read += [f"{writer.expression(make_total(factor))} AS {name}"] if factor is not None else []
     ranks = [RANK, GROUPS] if form is Form.RANKS else []
     present = f"({unit} IS NOT NULL)"
     base = writer.select([*keys, f"{unit} AS {UNIT}", *ranks, *read], query.body, where=present)
@@ -452,6 +459,14 @@ def build_contributions(
     ]
     sums, numbers, coupled = find_coupled(query)
     for at, name in coupled:
+        if at in products:
+            from dpsql.sql.rewrite.product_steps import write_sum
+
+            number = _sum_rows(rows[find_divisors(query)[at]], alone=is_alone)
+            multiplied = [rows[at], factors[at]] if at in factors else [rows[at]]
+            product = write_sum(query.measures[at], multiplied, number=number)
+            added.append(f"CAST({product} AS {writer.wide}) AS {name}")
+            continue
         added.append(f"CAST({_sum_rows(rows[at], alone=is_alone)} AS {writer.wide}) AS {name}")
     pairs = compose(
         """
@@ -474,6 +489,16 @@ def build_contributions(
     return compose("SELECT {columns} FROM ({pairs})", columns=[*names, UNIT, *ranks, *weighed], pairs=pairs)
 
 
+def list_products(query: PrivateQuery) -> dict[int, list[Measure]]:
+    """Return the distances that are multiplied in sums of products, by the places of these in the query."""
+    places = [at for at, measure in enumerate(query.measures) if measure.factor is not None]
+    if not places:
+        return {}
+    from dpsql.sql.rewrite.product_steps import list_distances
+
+    return {at: list_distances(query.measures[at]) for at in places}
+
+
 def find_coupled(query: PrivateQuery) -> tuple[dict[int, str], dict[int, str], list[tuple[int, str]]]:
     """Return the columns of coupled measures by their places: of sums, and of numbers of rows around a middle.
 
@@ -481,10 +506,17 @@ def find_coupled(query: PrivateQuery) -> tuple[dict[int, str], dict[int, str], l
     """
     coupled = {at: measure.weight for at, measure in enumerate(query.measures) if measure.weight is not None}
     sums = {at: f"dpsql_added_{at + 1}" for at in coupled}
-    numbers = {at: f"dpsql_number_{at + 1}" for at, weight in coupled.items() if weight.centre is not None}
-    # an average around the middle of a range is divided by the measure that counts its rows
-    divisors = {output.measure: output.divisor for output in query.outputs if output.divisor is not None}
-    return sums, numbers, [*sums.items(), *((divisors[at], name) for at, name in numbers.items())]
+    # what is around the middle of a range is divided by the measure that counts its rows
+    divisors, counted = find_divisors(query), dict[int, str]()
+    centred = [at for at, weight in coupled.items() if weight.centre is not None]
+    for at in centred:
+        counted.setdefault(divisors[at], f"dpsql_number_{at + 1}")
+    return sums, {at: counted[divisors[at]] for at in centred}, [*sums.items(), *counted.items()]
+
+
+def find_divisors(query: PrivateQuery) -> dict[int, int]:
+    """Return the place of the measure that divides each measure of an average or spread."""
+    return {at: each.divisor for each in query.outputs if each.divisor is not None for at in each.places}
 
 
 def build_stored_sums(

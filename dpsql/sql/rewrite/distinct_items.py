@@ -33,6 +33,8 @@ from dpsql.sql.rewrite.contributions import (
     add_rows,
     build_row_steps,
     find_coupled,
+    find_divisors,
+    list_products,
     name_parts,
 )
 from dpsql.sql.rewrite.passes import make_total
@@ -129,9 +131,13 @@ def _gather_values(
     keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
     unit = writer.expression(canonicalize(query.unit))
     read = [f"{writer.expression(value)} AS {name}" for name, value in items.items()]
-    added = list[str]()
+    added, products = list[str](), list_products(query)
     for at, measure in enumerate(query.measures, start=1):
         if measure.aggregate is Aggregate.ITEMS:
+            continue
+        if at - 1 in products:
+            read += _read_distances(writer, products[at - 1], at=at)
+            added.append(_write_product(query, at=at))
             continue
         steps, row = build_row_steps(measure), f"dpsql_row_{at}"
         if steps is not None:
@@ -145,6 +151,26 @@ def _gather_values(
     return compose(
         "SELECT {columns} FROM ({base}) GROUP BY {groups}", columns=[*columns, *added], base=base, groups=columns
     )
+
+
+def _read_distances(writer: Writer, distances: Sequence[Measure], *, at: int) -> list[str]:
+    """Return the columns of the distances whose products measure number `at` adds up, counted from 1."""
+    names = [f"dpsql_row_{at}", f"dpsql_factor_{at}"]
+    steps = [build_row_steps(each) for each in distances]
+    return [
+        f"{writer.expression(make_total(each))} AS {name}"
+        for each, name in zip(steps, names, strict=False)
+        if each is not None
+    ]
+
+
+def _write_product(query: PrivateQuery, *, at: int) -> str:
+    """Return the sum of products of measure number `at`, counted from 1, over the rows of one value."""
+    from dpsql.sql.rewrite.product_steps import write_sum
+
+    measure, divisor = query.measures[at - 1], find_divisors(query)[at - 1] + 1
+    rows = [f"dpsql_row_{at}", *([] if measure.is_of_squares else [f"dpsql_factor_{at}"])]
+    return f"{write_sum(measure, rows, number=f'system.main.sum(dpsql_row_{divisor})')} AS dpsql_row_{at}"
 
 
 def _draw(writer: Writer, query: PrivateQuery, *, item: str) -> str:

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
+from dpsql.sql.functions.allow_list import WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Nodes = tuple[Node, ...]
 
 GROUPING_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])  # the first words of grouping sets
 SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
-AGGREGATES = EVERY_AGGREGATE | {"columns"}  # COLUMNS(*) stands for several
+AGGREGATES = WRITTEN_AGGREGATES | {"columns"}  # COLUMNS(*) stands for several
 _OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])
 _CLOSINGS = frozenset(["R_PAREN", "R_BRACKET", "R_BRACE"])
 _NAMES = frozenset(["VAR", "IDENTIFIER"])

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,
@@ -71,7 +72,8 @@ if TYPE_CHECKING:
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
 _AS_TEXT = "="  # before a text that stands in place of another one
-_HOISTED = frozenset(["count", "sum", "avg"])
+_RANKING = frozenset(["count", "count_if", "countif", "sum"])
+_HOISTED = _RANKING | {"avg"} | SPREADS.keys()
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
 _NOT_A_COLUMN_AFTER = frozenset(
@@ -467,8 +469,8 @@ class SelectReader:
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
-        """Return the measure that ranks: the first that is no average."""
-        return next((each.words for each in self.measures if each.words[0].text != "avg"), None)
+        """Return the measure that ranks: the first that is no average or spread."""
+        return next((each.words for each in self.measures if each.words[0].text in _RANKING), None)
 
     def _follow(self, nodes: Nodes) -> Direction | None:
         """Return how an expression, or what an alias stands for, follows the measure that ranks."""
@@ -562,7 +564,7 @@ class SelectReader:
                 for number, nodes in enumerate(keys, 1):
                     yield from (", ", _slice(nodes), f" AS key_{number}")
                 yield from (" ", self._source(), ") AS pairs")
-        elif call.name != "avg":
+        elif call.name in _RANKING:
             yield "SELECT "
             inside = call.arguments[: kinds.index("FARROW") - 2] if "FARROW" in kinds else call.arguments
             last = last_token(inside) if inside else called.opening

@@ -21,6 +21,7 @@ from dpsql.sql.functions.allow_list import (
     REFUSED,
     refuse_unknown,
 )
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, first_token, flatten, kind_of, kinds_of, last_token, nest, split, walk
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, normalize_expressions
@@ -145,6 +146,10 @@ _LONGEST_GROUPINGS = 40  # tokens
 _MANY_GROUPINGS = 8  # of CUBE with three keys
 UNIT_COUNT = "COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names,"
 _MEANING = f"Write {UNIT_COUNT} or COUNT(*), SUM or AVG."
+_CORR = (
+    "corr is not released: it divides by two noisy deviations, and beside small ones it could be any number.",
+    "Write COVAR_POP(x, y) AS c, STDDEV_POP(x) AS a, STDDEV_POP(y) AS b: columns of their own, each with an interval.",
+)
 _INSTEAD = {
     "mean": "Write AVG(x).",
     **dict.fromkeys(["count_if", "countif"], "Write COUNT(*) FILTER (WHERE x > 1), with the condition in it."),
@@ -390,8 +395,14 @@ def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str
 
 def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Refusal | Unsupported:
     code, place = "not-row-local", statement.place(token)
+    if word == "corr":
+        return Refusal(code, _CORR[0], hint=_CORR[1], place=place)
+    if word in SPREADS:
+        reason = f"{word} is for the rows of private tables, in the select list of a private query."
+        hint = "Select it there, or write AVG(x * x) - AVG(x) * AVG(x) over public tables."
+        return Refusal(code, reason, hint=hint, place=place)
     if word in EVERY_AGGREGATE:
-        reason = f"{word} is an aggregate that is not released: COUNT, SUM and AVG are."
+        reason = f"{word} is an aggregate that is not released: COUNT, SUM, AVG, VARIANCE, STDDEV and COVAR are."
         return Refusal(code, reason, hint=_INSTEAD.get(word, _MEANING), place=place)
     if word in REFUSED:
         hint = _VOLATILE if word in {"random", "uuid"} else _EACH_PARTITION
@@ -404,4 +415,4 @@ def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Ref
         hint = "Write x = ANY (ARRAY['a', 'b']), x <> ALL (ARRAY['a', 'b']), or x IN ('a', 'b')."
         reason = "ANY and ALL compare with a list of values only, by = and <>."
         return Unsupported("construct", reason, hint=hint, place=place)
-    return refuse_unknown(word, place, known=("count", "sum", "avg", *FUNCTIONS), hint=_INSTEAD.get(word, ""))
+    return refuse_unknown(word, place, known=("count", "sum", "avg", *SPREADS, *FUNCTIONS), hint=_INSTEAD.get(word, ""))

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE
+from dpsql.sql.functions.allow_list import WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,
@@ -276,7 +276,7 @@ def _is_select(block: Block) -> bool:
 
 def _is_aggregate(nodes: Nodes, at: int) -> bool:
     """Say whether a node is an aggregate that is called, and is no window."""
-    is_called = word_of(nodes, at) in EVERY_AGGREGATE and kind_of(nodes, at + 1) == "L_PAREN"
+    is_called = word_of(nodes, at) in WRITTEN_AGGREGATES and kind_of(nodes, at + 1) == "L_PAREN"
     return is_called and kind_of(nodes, at + 2) != "OVER"
 
 
@@ -316,7 +316,7 @@ def _describe_around(
     any_of_rows = find_computation(root, inner, selects=selects, k=clause.k)
     is_largest = False
     if around is None and any_of_rows is not None and len(selects) == len(("ranking", "around")):
-        is_largest = any_of_rows.window is None and word_of([any_of_rows.first], 0) in EVERY_AGGREGATE
+        is_largest = any_of_rows.window is None and word_of([any_of_rows.first], 0) in WRITTEN_AGGREGATES
     computes = any_of_rows is not None or around is not None
     return replace(clause, around=around, computes=computes, ranking=ranking, is_largest=is_largest)
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
+from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement
 from dpsql.sql.syntax.block import (
     Block,
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"  # a name that no statement can hold
 PER_GROUP, PER_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
 _WITH_BOUNDS = {
-    **dict.fromkeys("count approx_count_distinct sum avg".split(), PER_GROUP),
+    **dict.fromkeys("count count_if countif approx_count_distinct sum avg".split(), PER_GROUP),
     **dict.fromkeys("median quantile quantile_cont quantile_disc percentile_cont percentile_disc".split(), PER_ROW),
     "approx_quantiles": PER_ROW,
-    **dict.fromkeys("var_pop var_samp variance stddev stddev_pop stddev_samp".split(), PER_ROW),
+    **dict.fromkeys(SPREADS, PER_ROW),
 }
 
 
@@ -65,7 +66,8 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     nodes, name, wanted = block.nodes, word_of(block.nodes, at - 1), _WITH_BOUNDS.get(called)
     example = f"Write SUM(x, {PER_GROUP} => (0, 500))."
     if wanted == PER_ROW:
-        example = f"Write {called.upper()}(..., {PER_ROW} => (0, 500))."
+        arguments = "..." if called not in SPREADS else "x, y" if SPREADS[called].is_of_pairs else "x"
+        example = f"Write {called.upper()}({arguments}, {PER_ROW} => (0, 500))."
     bounds = nodes[at + 1] if at + 1 < len(nodes) else None
     pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
     if name not in {PER_GROUP, PER_ROW}:
@@ -76,6 +78,8 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     elif name == PER_ROW != wanted:
         reason = f"{PER_ROW} is for quantiles and variances."
         hint = f"Bounds of COUNT, SUM and AVG are of a group. {example}"
+    elif name == PER_GROUP and called in SPREADS:
+        reason, hint = f"Bounds of {called.upper()} are of the value of one row.", example
     elif name != wanted or kind_of(nodes, at - 2) != "COMMA":
         reason = f"{PER_GROUP} is for COUNT, SUM and AVG."
         hint = f"Write them behind the argument of an aggregate. {example}"

@@ -132,6 +132,29 @@ ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
 # measure_ranked_with_average
 SELECT article, COUNT(*) AS rows, AVG(price) AS p FROM reads GROUP BY article TOP 5 PRIVATE;
 
+# measure_spreads: total
+SELECT VAR_POP(price, contribution_bounds_per_row => (0, 100)) AS p, COUNT(price) AS rows,
+    STDDEV(n, contribution_bounds_per_row => (-10, 10)) FILTER (WHERE flag) AS n
+FROM reads PRIVATE;
+
+# measure_spreads_of_decimals: total
+SELECT VARIANCE(amount, contribution_bounds_per_row => (-20.5, 20)) AS a, VAR_POP(wide, contribution_bounds_per_row => (0, 1000)) AS w,
+    STDDEV_POP(big, contribution_bounds_per_row => (0, 100000)) AS b, VAR_SAMP(ratio, contribution_bounds_per_row => (0.1, 0.7)) AS r
+FROM reads PRIVATE;
+
+# measure_covariances: total
+SELECT COVAR_POP(price, n, contribution_bounds_per_row => (-5, 50)) AS c,
+    COVAR_SAMP(amount, ratio, contribution_bounds_per_row => (0, 20)) AS d
+FROM reads PRIVATE;
+
+# measure_spreads_of_groups: all
+SELECT country, STDDEV_SAMP(n, contribution_bounds_per_row => (0, 50)) AS s, COVAR_POP(n, tiny, contribution_bounds_per_row => (0, 9)) AS c
+FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# measure_ranked_with_spread
+SELECT article, COUNT(*) AS rows, STDDEV(price, contribution_bounds_per_row => (0, 100)) AS s FROM reads GROUP BY article
+TOP 5 PRIVATE;
+
 # measure_ranked
 SELECT country, COUNT(*) AS rows, SUM(n) AS n FROM reads GROUP BY country TOP 5 PRIVATE;
 

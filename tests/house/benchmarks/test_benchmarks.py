@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -21,6 +22,7 @@ import pytest
 from support.benchmarks_kit import FOLDER, Load
 
 import dpsql
+from dpsql.quantities import Delta, Epsilon
 
 SEEN_TO_RUN = [
     "all_keys",
@@ -45,6 +47,7 @@ SEEN_BELOW = [
     "cluster",
     "exp1",
     "exp2",
+    "exp3",
     "hard_case",
     "histograms",
     "large",
@@ -490,6 +493,50 @@ def test_exp2_shows_windows_and_the_gap(quick: Quick) -> None:
     assert gap["stable_top_k"] == {"k = 10": 1.0, "k = 50": 1.0}
     assert deviation["stable_top_k"] == {"k = 10": 0.0, "k = 50": 0.0}
     assert gap["limited_domain"]["k = 10"] != 1.0
+    assert gap["stable, then EM"] == {"k = 10": 1.0, "k = 50": 1.0}
+    assert list(gap["paper: StableTopK, then EM and TS"]) == ["k = 10", "k = 50"]
+    assert states["paper: EM, then StableTopK and TS; then LD"]["day 31-40"] in {"yes; yes", "yes; no", "no; yes"}
+
+
+@pytest.mark.parametrize("stable", [0, 2, 3, 4, 9])
+def test_exp2_completes_a_stable_set_to_k_from_a_public_list(load: Load, accuracy: ModuleType, stable: int) -> None:
+    counts = np.array([10**6 - 10**5 * at for at in range(9)], dtype=np.int64)
+    question = accuracy.Question(accuracy.Sample(counts), 3, accuracy.Rho("0.1"), accuracy.Delta("1e-6"))
+    assert sorted(load("exp2").completed(question, stable=stable)) == [0, 1, 2]
+
+
+def test_exp3_shows_every_method_for_both_relations(quick: Quick, load: Load) -> None:
+    rows, methods = quick("exp3"), list(load("exp3").METHODS)
+    learnt = tables(rows, "F1 of the student")
+    assert [list(table) for table in learnt] == [[*methods, "teachers, not private"]] * 2
+    assert all(0 <= value <= 1 for table in learnt for row in table.values() for value in row.values())
+    for enough in tables(rows, "of the teachers"):
+        assert list(enough)[:-1] == methods
+        assert list(enough.values())[-1]["epsilon"] in {"yes", "no"}
+    [charged] = tables(rows, "delta 1e-6")
+    assert [round(row["epsilon"], 1) for row in charged.values()] == [71.3, 20.8, 3.9]  # `maths.md` 7.5
+
+
+def test_exp3_without_noise_to_speak_of_gives_the_labels_of_the_teachers(load: Load) -> None:
+    exp3 = load("exp3")
+    task = exp3.task_of("tiny", *exp3.made_up(), teachers=30, examples=20)
+    answered, labels = exp3.without_noise(task)
+    assert answered.all()
+    assert (exp3.majority(task, Fraction(10**9), most=task.labels)[1] == labels).all()
+    votes = task.votes.sum(axis=0)
+    answered, stable = exp3.stable(task, exp3.StableTopK(Epsilon(10**4), Delta("0.5"), exp3.K_BAR))
+    widest = [max(range(exp3.K_BAR), key=lambda at: np.diff(-np.sort(-each))[at] * -1) + 1 for each in votes]
+    assert answered.mean() > 0.9
+    assert [int(each.sum()) for each in stable[answered]] == list(np.array(widest)[answered])
+
+
+def test_exp3_says_which_data_are_not_there(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = load("program.suites").given_to("exp3", ["--data", str(tmp_path)])
+    assert {row.table for row in load("exp3").run(given)} == {
+        "600 examples, 40 labels, deviations 50 and 60, delta 1e-6"
+    }
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"left out: {name}.parquet is not in the --data folder" for name in load("exp3").DATA]
 
 
 def test_histograms_show_recall_and_error_of_both_kinds_of_domain(quick: Quick) -> None:

@@ -14,7 +14,7 @@ from support.benchmarks_kit import read_benchmark
 from support.renyi_orders import best_alpha
 
 from dpsql.accounting import ApproximateDP, delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.guarantees import _least_log_delta, _log_delta, _minimum
+from dpsql.accounting.guarantees import _least_log_delta, _log_delta, find_minimum
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -71,7 +71,7 @@ def true_epsilon(rho: Fraction, delta: Fraction, alpha: mpmath.mpf) -> mpmath.mp
 
 def order_for(rho: float, epsilon: float) -> mpmath.mpf:
     """Return the order at which the float search found the least delta; any order would be a true bound."""
-    return 1 + mpmath.exp(mpmath.mpf(_minimum(lambda x: _log_delta(rho, epsilon, x=x))))
+    return 1 + mpmath.exp(mpmath.mpf(find_minimum(lambda x: _log_delta(rho, epsilon, x=x))))
 
 
 @pytest.mark.parametrize("row", EPSILON_ROWS, ids=" ".join)

@@ -103,6 +103,27 @@ def test_the_one_shot_laplace_is_as_private_as_it_says(epsilon: str, k: int) -> 
     assert 0.3 < ratio <= 1.0 + ROUNDING
 
 
+def share_of_loss(mechanism: OneShotLaplace) -> float:
+    """Return which share of the mechanism's loss the divergences of any neighbours take up, at the worst order."""
+    worst = 0.0
+    for counts, more in neighbours(3):
+        logs = [{event: math.log(mass) for event, mass in one_shot(mechanism, each).items()} for each in (counts, more)]
+        for alpha in ALPHAS:
+            found = max(renyi(logs[0], logs[1], alpha), renyi(logs[1], logs[0], alpha))
+            worst = max(worst, found / (alpha * float(mechanism.loss.rho)))
+    return worst
+
+
+@pytest.mark.parametrize(("epsilon", "k"), [("2", 1), ("2", 2), ("3", 2)])
+def test_the_loss_of_the_one_shot_laplace_covers_every_order(epsilon: str, k: int) -> None:
+    assert 0.15 < share_of_loss(OneShotLaplace(Epsilon(epsilon), k)) <= 1.0
+
+
+@pytest.mark.mutant
+def test_the_loss_of_draws_of_range_one_over_the_scale_is_caught() -> None:
+    assert share_of_loss(OneShotLaplace(Epsilon(1), 1)) > 1.05 / 4
+
+
 def ratio_of_two_that_must_pass_two(scale: Fraction) -> float:
     noise = discrete_laplace_law(scale, reach=16.0)
     here, there = (ordered(noise, counts, 2) for counts in ((3, 3, 0, 0), (4, 4, 0, 0)))
@@ -214,8 +235,9 @@ def test_edges_of_the_domain(case: str) -> None:
 
 def test_losses() -> None:
     assert NoisyMaxGumbel(Epsilon("0.2")).loss == Peeling(Epsilon("0.2"), 1).worst_case == ZCDP(Rho("0.005"), Delta(0))
+    assert PermuteAndFlip(Epsilon("0.2")).loss == OneShotLaplace(Epsilon("0.2")).loss == ZCDP(Rho("0.02"), Delta(0))
+    assert OneShotLaplace(Epsilon("0.2"), 4).loss == ZCDP(Rho("0.005"), Delta(0))
     for mechanism in (PermuteAndFlip(Epsilon("0.2")), OneShotLaplace(Epsilon("0.2"), 3)):
-        assert mechanism.loss == ZCDP(Rho("0.02"), Delta(0))
         assert mechanism.guarantee == ApproximateDP(Epsilon("0.2"), Delta(0))
 
 

@@ -245,7 +245,7 @@ REFUSED = {
     "SELECT product, COUNT(*) * amount AS n FROM orders GROUP BY product": "not-a-key",
     "SELECT product, SUM(amount) / COUNT(*) AS m FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "order",
     "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY product ORDER BY n LIMIT 3": "order",
-    "SELECT product, ROUND(AVG(amount), 2) AS m FROM orders GROUP BY product": "aggregate",
+    "SELECT product, ROUND(AVG(amount), 2) AS m FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "aggregate",
     "SELECT COUNT(DISTINCT product, amount) FROM orders": "aggregate",
     "SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": "domain",
     "SELECT class FROM products WHERE class IN (SELECT product FROM orders)": "subquery-private",

@@ -24,13 +24,17 @@ from dpsql.plan import EvaluatorParser
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")
 N = "COUNT(DISTINCT user_id) AS n"
 RELEASED = {"count", "approx_count_distinct", "sum", "avg"}
 CALLS = [
-    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED - {"grouping", "grouping_id"})),
+    *(
+        f"{name}(dwell)"
+        for name in sorted(EVERY_AGGREGATE - RELEASED - CONDITIONAL_CALLS - {"grouping", "grouping_id"})
+    ),
     "percentile_cont(0.5) WITHIN GROUP (ORDER BY dwell)",
     "MEDIAN(dwell) FILTER (WHERE dwell > 1)",
     "COUNT(DISTINCT country, dwell)",
