@@ -29,6 +29,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
 from dpsql.plan.mechanisms.choice import (
     Adapt,
@@ -41,6 +42,7 @@ from dpsql.plan.mechanisms.choice import (
     predict_candidates,
 )
 from dpsql.plan.mechanisms.counts_by_item import pays_total
+from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
 from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
 from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
 from dpsql.plan.plan import Plan
@@ -106,6 +108,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
 def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
+    query = bound_quantiles(query, terms) if query.quantiles else query
     clause, k = query.clause, query.clause.k
     if k is not None and k > terms.limits.max_k:
         hint = f"Ask for at most {terms.limits.max_k}."
@@ -134,6 +137,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     while True:  # twice at most: where the engine cannot look up weights, the first one answers
         adapted = adapt(mechanism)
         planned = plan_request(mechanism, adapted)
+        planned = plan_quantiles(planned, adapted, salts=salts) if query.quantiles else planned
         # where counts of some rows have less noise with it, the number of units is read, too
         query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k), item_salts=salts)
         try:
@@ -320,7 +324,7 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
         if option is not None and option.value != "auto":
             reason = "All known groups, and totals, are released without selection."
             raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
-        return list_records(QueryKind.ALL), None
+        return [KNOWN_KEYS] if query.quantiles and not query.releases_counts else list_records(QueryKind.ALL), None
     if clause.is_adaptive and is_known:
         hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", clause.options["domain"].place
         raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)

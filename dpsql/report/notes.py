@@ -229,9 +229,7 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     coupled = _list_coupled(query, measures)
     together = {measure for each in coupled for measure in each}
     # a measure that an average shares may be released beside it as well
-    shown = [
-        query.measures[output.measure] for output in query.outputs if output.key is None and output.divisor is None
-    ]
+    shown = [query.measures[output.measure] for output in query.outputs if output.is_measure and output.divisor is None]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
     alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
     unit, found = unit_noun(query.unit_name), list[str]()
@@ -307,7 +305,7 @@ def _can_be_lower(measure: Measure) -> bool:
 
 def _describe_set(query: PrivateQuery, measures: Sequence[Measure], *, unit: str) -> _Sentence:
     """Return the words about measures in which each unit has one weight."""
-    outputs = [each for each in query.outputs if each.key is None and query.measures[each.measure] in measures]
+    outputs = [each for each in query.outputs if each.is_measure and query.measures[each.measure] in measures]
     averaged = {query.measures[each.measure] for each in outputs if each.divisor is not None}
     sums = [each for each in measures if each.aggregate is Aggregate.SUM]
     is_average = bool(averaged) and all(each in averaged for each in sums)

@@ -247,7 +247,8 @@ def _rename_as_in_0_10(described: object) -> object:
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
     """Return the part of the key for the groups that are counted."""
     measures = () if query.counts_units_alone else (query.measures,)
-    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain, *measures
+    quantiles = (("quantiles", query.quantiles),) if query.quantiles else ()
+    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain, *measures, *quantiles
 
 
 def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:

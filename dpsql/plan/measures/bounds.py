@@ -17,7 +17,7 @@ from dpsql.errors import Refusal
 from dpsql.plan.measures.distances import count_half
 from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
 from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
 from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
@@ -37,11 +37,11 @@ _NAME_LENGTH = len("count")
 
 def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     """Return the query with the bounds of its measures; refuse a measure that has none."""
-    counts_rows = any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
+    counts_rows = bool(query.quantiles) or any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
     option = query.clause.options.get(_OPTION)
     if option is not None and not counts_rows:
-        hint, reason = "Leave it out.", f"{_OPTION} is for COUNT(*), COUNT(x) and AVG, and the query has none of them."
-        raise Refusal("option", reason, hint=hint, place=option.place)
+        reason = f"{_OPTION} is for COUNT(*), COUNT(x), AVG and quantiles, and the query has none of them."
+        raise Refusal("option", reason, hint="Leave it out.", place=option.place)
     if ITEMS_OPTION in query.clause.options:
         refuse_stray_option(query)
     if query.counts_units_alone:
@@ -53,7 +53,7 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
         reason = f"The {who} wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
-    bounding = _Bounding(query, terms.tables)
+    bounding = Bounding(query, terms.tables)
     distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
     if distances:
         from dpsql.plan.measures.spread import RowRanges
@@ -79,7 +79,7 @@ def _check_ranking(query: PrivateQuery, measure: Measure) -> None:
 
 
 @dataclass(slots=True)
-class _Bounding:
+class Bounding:
     """Bounds of the measures of one query; `policy` has the private tables by name.
 
     `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
@@ -122,10 +122,10 @@ class _Bounding:
         """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self._propose_rows()}"
+            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self.propose_rows()}"
             if _is_of_spread(measure):  # which has no bounds of rows in the query
                 reason = "The policy does not say how many rows of one unit count in a group, which a spread needs."
-                hint = self._propose_rows().removeprefix("Or ").capitalize()
+                hint = self.propose_rows().removeprefix("Or ").capitalize()
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
             reason = (
@@ -163,6 +163,11 @@ class _Bounding:
             bounds=ContributionRange.of_values(least, most, type_=measure.argument.type),
             row_range=(low, high) if is_narrower else None,
         )
+
+    def find_row_range(self, measure: Measure) -> tuple[Number, Number]:
+        """Return between which numbers one row's value of a sum is, infinite where that does not follow."""
+        found = self._bound_argument(measure, Totals(self.table_rows, self.find_totals))
+        return found.low, found.high
 
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
@@ -207,10 +212,10 @@ class _Bounding:
                 reason = (
                     "The policy does not say how many rows of one unit count in a group, which bounds of this need."
                 )
-                hint = f"{hint} {self._propose_rows()}"
+                hint = f"{hint} {self.propose_rows()}"
         return Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
 
-    def _propose_rows(self) -> str:
+    def propose_rows(self) -> str:
         """Return a hint with the line of a policy that sets the rows of a table without them."""
         paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
         missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
@@ -279,7 +284,7 @@ def refine_coupled(query: PrivateQuery) -> PrivateQuery:
     measures = tuple(dict.fromkeys(refined))
     places = [measures.index(measure) for measure in refined]
     outputs = tuple(
-        output if output.key is not None else output.place([places[at] for at in output.places])
+        output if not output.is_measure else output.place([places[at] for at in output.places])
         for output in query.outputs
     )
     return replace(query, measures=measures, outputs=outputs)
@@ -298,9 +303,10 @@ def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
 
     Those of a set that is shown as it is have to stay.
     """
-    shown = {query.measures[output.measure] for output in query.outputs if output.divisor is None}
+    undivided = (output for output in query.outputs if output.quantile is None and output.divisor is None)
+    shown = {query.measures[output.measure] for output in undivided}
     for output in query.outputs:
-        if output.key is not None or output.divisor is None or output.statistic is not None:
+        if not output.is_measure or output.divisor is None or output.statistic is not None:
             continue
         total, rows = query.measures[output.measure], query.measures[output.divisor]
         if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:

@@ -285,7 +285,7 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        [] if output.key is not None else [replace(plain[at], weight=weights.get(within)) for at in output.places]
+        [] if not output.is_measure else [replace(plain[at], weight=weights.get(within)) for at in output.places]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
@@ -319,7 +319,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)
-        elif output.key is None:
+        elif output.is_measure:
             within = last[places] = together.get(at, within)
         found.append(within)
     return found
@@ -335,4 +335,4 @@ def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequ
 def is_released_number(inner: PrivateQuery, at: int) -> bool:
     """Say whether an output is a measure as it is released."""
     output = inner.outputs[at]
-    return output.key is None and output.divisor is None and output.end is None
+    return output.is_measure and output.divisor is None and output.end is None

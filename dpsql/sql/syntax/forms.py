@@ -64,6 +64,7 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS, read_conditional_call
 from dpsql.sql.syntax.named_bounds import state_bounds
+from dpsql.sql.syntax.quantile_forms import NAMES, write_quantiles
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
@@ -120,8 +121,10 @@ def normalize_clauses(
     return _apply(tokens, forms) if forms else list(tokens)
 
 
-def normalize_expressions(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
-    """Return the tokens of a private query with each expression in its plain form."""
+def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, quantiles: bool = False) -> list[Token]:
+    """Return the tokens of a private query with each expression in its plain form, and its `quantiles` as calls."""
+    if quantiles and NAMES.search(statement.text):
+        tokens = write_quantiles(statement, tokens)
     if not _EXPRESSIONS.search(statement.text):
         return tokens
     kinds, words = set(kinds_of(tokens)), {ascii_lower(token.text) for token in tokens}
