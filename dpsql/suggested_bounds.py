@@ -39,7 +39,7 @@ from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.rewrite.unit_totals import Statistic, rewrite_unit_totals
+from dpsql.sql.rewrite.unit_totals import UnitStatistic, rewrite_unit_totals
 from dpsql.terms import Terms
 
 FORMAT = "dpsql bounds 1"
@@ -237,16 +237,16 @@ def _plan_draws(session: Session, request: BoundsRequest, *, table: Table, epsil
     """Yield the draws of a request, each end of a bound for itself."""
     planner = _Planner(session, request, table, epsilon)
     if request.rows:
-        yield planner.plan("rows", Statistic.ROWS, ends=_ROWS)
+        yield planner.plan("rows", UnitStatistic.ROWS, ends=_ROWS)
     columns = [_find_column(table, name) for name in request.columns]  # all of them before the first draw is planned
     for name, type_ in dict(columns).items():
         step = Fraction(1, 10 ** (_SMALLEST if type_.family is Family.DOUBLE else type_.precision[1]))
-        yield planner.plan("max", Statistic.SUM, ends=(0, *ENDS), column=name, step=step)
+        yield planner.plan("max", UnitStatistic.SUM, ends=(0, *ENDS), column=name, step=step)
         if request.below_zero:
-            yield planner.plan("min", Statistic.SUM, ends=(0, *ENDS), column=name, step=step)
+            yield planner.plan("min", UnitStatistic.SUM, ends=(0, *ENDS), column=name, step=step)
         if request.each:
-            yield planner.plan("each.min", Statistic.LARGEST, ends=_SIGNED, column=name, step=step)
-            yield planner.plan("each.max", Statistic.LARGEST, ends=_SIGNED, column=name, step=step)
+            yield planner.plan("each.min", UnitStatistic.LARGEST, ends=_SIGNED, column=name, step=step)
+            yield planner.plan("each.max", UnitStatistic.LARGEST, ends=_SIGNED, column=name, step=step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class _Planner:
     def plan(
         self,
         name: str,
-        statistic: Statistic,
+        statistic: UnitStatistic,
         *,
         ends: tuple[int, ...],
         column: str = "",
@@ -276,7 +276,7 @@ class _Planner:
         counting = rewrite_unit_totals(
             self._analyze(column, by),
             statistic,
-            edges=ContributionRange(-beyond if statistic is Statistic.LARGEST else 0, beyond, step),
+            edges=ContributionRange(-beyond if statistic is UnitStatistic.LARGEST else 0, beyond, step),
             ends=ends,
             negated=name in {"min", "each.min"},
         )

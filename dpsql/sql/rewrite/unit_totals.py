@@ -37,7 +37,7 @@ from dpsql.sql.rewrite.passes import apply_passes, make_total
 _BIN, _COUNT = "dpsql_bin", "dpsql_count"
 
 
-class Statistic(Enum):
+class UnitStatistic(Enum):
     """Number of one unit that is put into a bin; of negated values they are those of the other side."""
 
     ROWS = "the rows of a unit"
@@ -46,7 +46,7 @@ class Statistic(Enum):
 
 
 def rewrite_unit_totals(
-    query: PrivateQuery, statistic: Statistic, *, edges: ContributionRange, ends: Sequence[int], negated: bool = False
+    query: PrivateQuery, statistic: UnitStatistic, *, edges: ContributionRange, ends: Sequence[int], negated: bool = False
 ) -> EngineQuery:
     """Return the SQL for the bins that have units, in ascending order, each with the number of its units.
 
@@ -63,7 +63,7 @@ def rewrite_unit_totals(
     names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
     types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
     writer = writer_for(query.dialect, types)
-    rows = "" if statistic is Statistic.ROWS else "dpsql_row"
+    rows = "" if statistic is UnitStatistic.ROWS else "dpsql_row"
     sql = compose(
         """
         SELECT {bin}, CAST(system.main.count() AS BIGINT) AS dpsql_count
@@ -95,14 +95,14 @@ def rewrite_unit_totals(
     return EngineQuery(writer.finished(sql), tuple(writer.parameters), (BIGINT.name, BIGINT.name))
 
 
-def _write_total(statistic: Statistic) -> str:
+def _write_total(statistic: UnitStatistic) -> str:
     """Return the aggregate of the rows of a unit in a group."""
     match statistic:
-        case Statistic.ROWS:
+        case UnitStatistic.ROWS:
             return "system.main.count()"
-        case Statistic.SUM:
+        case UnitStatistic.SUM:
             return "system.main.sum(dpsql_row)"
-        case Statistic.LARGEST:
+        case UnitStatistic.LARGEST:
             return "system.main.max(dpsql_row)"
 
 
