@@ -46,7 +46,12 @@ class UnitStatistic(Enum):
 
 
 def rewrite_unit_totals(
-    query: PrivateQuery, statistic: UnitStatistic, *, edges: ContributionRange, ends: Sequence[int], negated: bool = False
+    query: PrivateQuery,
+    statistic: UnitStatistic,
+    *,
+    edges: ContributionRange,
+    ends: Sequence[int],
+    negated: bool = False,
 ) -> EngineQuery:
     """Return the SQL for the bins that have units, in ascending order, each with the number of its units.
 
