@@ -5,8 +5,9 @@
 
 A table for each combination of what is given. Timed is the engine's part of a query, all of them on one sealed engine.
 Where the first look of `two_looks` settles it, that is what `k_bar = 1,000` takes; both reads are the other case. All
-but those of `names` select counts, and with them the number of all users. The last two rows are the number of different
-items of all users, which is compared with that of at most 3 items of each. The suite `bounded` has the bounds of
+but those of `names` select counts, and with them the number of all users. The last rows are totals: the number of
+different items, which is compared with that of at most 3 items of each user, and statistics of the lengths of items,
+which are compared with the number of users. The suite `bounded` has the bounds of
 groups, and `fixed` what happens outside the engine. The memory limit is DuckDB's, for the plain query, too, and for
 generating; `--memory none` sets none. For 100 million rows name one unit and one store.
 """
@@ -15,12 +16,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 
 from program.main import alone
 from program.row import Row
 from program.times import in_turns
 from workload import STORES, UNITS, Events, Written, opened, plain, private, total, written
+
+from dpsql.policy import Bounds
 
 QUICK = {"rows": [3_000], "threads": [1], "repeats": 1}
 ASKED = {
@@ -34,9 +39,17 @@ ASKED = {
     "names, weighted_gaussian (aim 1.5)": "mechanism = weighted_gaussian",
     "names, two_looks, both reads (aim 1.9)": "mechanism = two_looks",
 }
-VALUES, KEPT = "plain COUNT(DISTINCT item)", "items, 3 of each user (aim 2.5)"
-COUNT_ITEMS = "SELECT COUNT(DISTINCT item) AS n FROM {table}"
-COUNT_KEPT = "SELECT COUNT(DISTINCT item, contribution_bounds_per_group => (0, 3)) AS n FROM events PRIVATE"
+TOTALS = {  # plain statements, each with the private ones that are compared with it
+    "COUNT(DISTINCT item)": {
+        "items, 3 of each user (aim 2.5)": "COUNT(DISTINCT item, contribution_bounds_per_group => (0, 3))"
+    },
+    "COUNT(DISTINCT user_id)": {
+        "AVG (aim 1.6)": "AVG(length(item), contribution_bounds_per_group => (0, 30))",
+        "VARIANCE (aim 1.6)": "VARIANCE(length(item), contribution_bounds_per_row => (0, 30))",
+        "MEDIAN (aim 3)": "MEDIAN(length(item), contribution_bounds_per_row => (0, 30))",
+    },
+}
+ROWS = 20  # of one user in the totals
 
 
 def options(parser: ArgumentParser) -> None:
@@ -51,36 +64,47 @@ def options(parser: ArgumentParser) -> None:
 
 def run(given: Namespace) -> Iterator[Row]:
     """Time the plain query and the private ones in turns."""
-    yield from compared(given, ASKED, values=True)
+    yield from compared(given, ASKED, totals=TOTALS)
 
 
-def compared(given: Namespace, asked: Mapping[str, str], *, values: bool = False) -> Iterator[Row]:
+def compared(
+    given: Namespace, asked: Mapping[str, str], *, totals: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> Iterator[Row]:
     """Yield a table of private queries, options by name, for each combination of sizes and settings.
 
-    With `values` it ends with the number of different items.
+    It ends with private totals, each below the plain one that it is compared with.
     """
     memory = None if given.memory == "none" else given.memory
     for rows, unit, store in product(given.rows, given.units, given.stores):
         with written(Events.of(rows, unit), store, memory=memory) as data:
             for threads in given.threads:
                 title = f"{rows:,} rows, {unit} units, {store}, threads {threads}, memory {given.memory}"
-                yield from _table(title, data, asked, settings=(threads, memory, given.repeats), values=values)
+                yield from _table(title, data, asked, settings=(threads, memory, given.repeats), totals=totals)
 
 
 def _table(
-    title: str, data: Written, asked: Mapping[str, str], *, settings: tuple[int, str | None, int], values: bool
+    title: str,
+    data: Written,
+    asked: Mapping[str, str],
+    *,
+    settings: tuple[int, str | None, int],
+    totals: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Row]:
     threads, memory, repeats = settings
-    with opened(data, threads=threads, memory=memory) as (engine, session):
+    with opened(replace(data, bounds=Bounds(rows=ROWS)), threads=threads, memory=memory) as (engine, session):
         runs = {"plain": plain(engine)}
         runs |= {
             name: private(engine, session, options, counts=not name.startswith("names"))
             for name, options in asked.items()
         }
         against = dict.fromkeys(runs, "plain") | {"plain": ""}
-        if values:
-            runs |= {VALUES: plain(engine, COUNT_ITEMS), KEPT: total(engine, session, COUNT_KEPT)}
-            against |= {VALUES: "", KEPT: VALUES}
+        for measure, others in totals.items():
+            beside = f"plain {measure}"
+            runs[beside] = plain(engine, f"SELECT {measure} AS n FROM {{table}}")
+            runs |= {
+                name: total(engine, session, f"SELECT {own} AS n FROM events PRIVATE") for name, own in others.items()
+            }
+            against |= {beside: "", **dict.fromkeys(others, beside)}
         for name, times in in_turns(runs, repeats).items():
             yield Row(title, name, times.values(), against[name], note=data.description)
 

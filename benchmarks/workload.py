@@ -170,8 +170,9 @@ def private(engine: Engine, session: dpsql.Session, options: str, *, counts: boo
 
 def total(engine: Engine, session: dpsql.Session, query: str) -> Run:
     """Return what runs the engine's part of a private total."""
-    counting = session.explain(query).counting
-    return lambda: engine.execute(Statement(counting.sql, counting.parameters))
+    spec = session.explain(query).spec
+    statements = [Statement(each.sql, each.parameters) for each in (spec.rows.counting, *spec.further)]
+    return lambda: [engine.execute(each) for each in statements]
 
 
 def outside_the_engine(
