@@ -49,6 +49,7 @@ TOTALS = {  # plain statements, each with the private ones that are compared wit
         "MEDIAN (aim 3)": "MEDIAN(length(item), contribution_bounds_per_row => (0, 30))",
     },
 }
+OF_ALL = "SELECT {} AS n FROM {}"
 ROWS = 20  # of one user in the totals
 
 
@@ -100,9 +101,9 @@ def _table(
         against = dict.fromkeys(runs, "plain") | {"plain": ""}
         for measure, others in totals.items():
             beside = f"plain {measure}"
-            runs[beside] = plain(engine, f"SELECT {measure} AS n FROM {{table}}")
+            runs[beside] = plain(engine, OF_ALL.format(measure, "{table}"))
             runs |= {
-                name: total(engine, session, f"SELECT {own} AS n FROM events PRIVATE") for name, own in others.items()
+                name: total(engine, session, f"{OF_ALL.format(own, 'events')} PRIVATE") for name, own in others.items()
             }
             against |= {beside: "", **dict.fromkeys(others, beside)}
         for name, times in in_turns(runs, repeats).items():

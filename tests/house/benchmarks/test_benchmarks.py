@@ -282,10 +282,11 @@ def test_overhead_has_a_table_of_ratios_for_each_combination(quick: Quick) -> No
         for unit in ("integer", "uuid")
         for threads in (1, 2)
     ]
-    items = "plain COUNT(DISTINCT item)"
-    assert {row.name for row in rows if not row.against} == {"plain", items}
+    items, users = "plain COUNT(DISTINCT item)", "plain COUNT(DISTINCT user_id)"
+    assert {row.name for row in rows if not row.against} == {"plain", items, users}
     assert {row.against for row in rows if row.name.startswith("items, ")} == {items}
-    assert {row.against for row in rows} == {"", "plain", items}
+    assert {row.against for row in rows if row.name.startswith(("AVG", "MEDIAN"))} == {users}
+    assert {row.against for row in rows} == {"", "plain", items, users}
 
 
 def test_large_tells_of_each_form_whether_it_ended(quick: Quick) -> None:
