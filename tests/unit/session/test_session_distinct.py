@@ -112,11 +112,23 @@ def test_what_is_no_number_of_values_is_refused_and_not_charged(sql: str) -> Non
     assert session.history.num_rows == 0
 
 
-def test_several_columns_are_counted_by_the_hint() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        ("(product, shop)", ["product", "shop"]),
+        ("((product, shop))", ["product", "shop"]),
+        ("-product, lower(shop)", ["-product", "lower(shop)"]),
+        ("(CASE WHEN price > 1 THEN product END, shop)", ["CASE WHEN price > 1 THEN product END", "shop"]),
+        ("(product), 'a' || shop, contribution_bounds_per_group => (0, 20)", ["(product)", "'a' || shop"]),
+    ],
+)
+def test_several_columns_are_counted_by_the_hint(arguments: str, texts: list[str]) -> None:
     session = session_over()
     with pytest.raises(dpsql.Refusal) as caught:
-        session.sql("SELECT COUNT(DISTINCT (product, shop)) AS n FROM visits PRIVATE")
+        session.sql(f"SELECT COUNT(DISTINCT {arguments}) AS n FROM visits PRIVATE")
     written = caught.value.hint.partition("such as ")[2].removesuffix(".")
+    joined = " || ', ' || ".join(f"CAST({text} AS VARCHAR)" for text in texts)
+    assert written == f"COUNT(DISTINCT {joined})"
     assert bounds_of(f"SELECT {written} AS n FROM visits PRIVATE", session) == [20]
 
 
