@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.plan.mechanisms.choice import list_mechanism_names
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import ascii_lower
@@ -149,4 +149,5 @@ def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple
     columns = [write_name(column) for table in named for column, _ in table.columns]
     if qualified is not None:
         return columns
-    return [*KEYWORDS, *tables, *columns, *FUNCTIONS, *AGGREGATES, *SPREADS, *INTERVAL_ENDS, *WINDOWS, "count"]
+    listed = [*FUNCTIONS, *AGGREGATES, *SPREADS, *INTERVAL_ENDS, *QUANTILES, *WINDOWS, "count"]
+    return [*KEYWORDS, *tables, *columns, *listed]

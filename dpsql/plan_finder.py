@@ -103,6 +103,8 @@ class PlanFinder:
         if query.explained:
             plan = report.simulate_recall(plan, noise=self.own.noise)
         plan = report.write_list_note(plan, self.own.terms)
+        if len(plan.query.measures) > 1:
+            plan = report.note_ranking(plan)
         described = replace(
             plan,
             stored=stored is not None,

@@ -59,7 +59,8 @@ class Terms:
     recorded under their name; it is None for unnamed analysts without a limit. The defaults are those of the analyst.
     With `periods`, everything is granted again in each. `rule` is the filter of a certificate other than zcdp. Results
     that depend on rows are returned on the grid of `answer_grid_ms`. `earlier_delta` is the default delta before 0.12,
-    when an analyst's limit had all of the total's delta by default; None where it is the same.
+    when an analyst's limit had all of the total's delta by default; None where it is the same. `min_units` are those
+    that a query states for itself, besides those of its tables.
     """
 
     total: ApproximateDP
@@ -73,6 +74,7 @@ class Terms:
     rule: CertificateFilter | None = None
     answer_grid_ms: int | None = None
     earlier_delta: Delta | None = None
+    min_units: int = 1
 
     @property
     def uses_known_names(self) -> bool:

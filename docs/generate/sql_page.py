@@ -9,6 +9,7 @@ from pages import code, head, table
 
 from dpsql.plan.mechanisms import per_partition, request, rows_fetched
 from dpsql.plan.mechanisms.choice import list_records
+from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS
 from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
@@ -19,6 +20,7 @@ from dpsql.sql.functions.allow_list import (
     INSIDE,
     INTERVAL_ENDS,
     NUMBER_FUNCTIONS,
+    QUANTILES,
     REFUSED,
     TEXT_FUNCTIONS,
     TIME_FUNCTIONS,
@@ -27,6 +29,7 @@ from dpsql.sql.functions.allow_list import (
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -110,19 +113,22 @@ def functions() -> str:
 
 
 def _aggregates() -> str:
+    released = QUANTILES.union(SPREADS, CONDITIONAL_CALLS, ["approx_count_distinct"])
     rows = [
         [
             "`COUNT(DISTINCT <privacy unit>)` `COUNT(DISTINCT x)` `approx_count_distinct`",
             "in the select list of a private query ([measures](measures.md))",
         ],
         [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
+        [code(sorted(QUANTILES)), "[quantiles](quantiles.md) in the select list of a private query"],
         [
             code(["count", *sorted(AGGREGATES)]),
             "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
         ],
         [code(sorted(SPREADS)), "as [measures](measures.md#variances-deviations-and-covariances) of a private query"],
         [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
-        [code(sorted(REFUSED - INSIDE - SPREADS.keys() - {"approx_count_distinct"})), "refused"],
+        [code(sorted(CONDITIONAL_CALLS)), "as [other spellings](measures.md#conditions-in-an-aggregate)"],
+        [code(sorted(REFUSED - INSIDE - released)), "refused"],
     ]
     return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 
@@ -130,11 +136,12 @@ def _aggregates() -> str:
 def losses() -> str:
     """Return the page of the loss of each mechanism, from its record."""
     rows = []
-    for mechanism in list_records(QueryKind.UNKNOWN, QueryKind.KNOWN, QueryKind.ALL):
+    for mechanism in (*list_records(QueryKind.UNKNOWN, QueryKind.KNOWN, QueryKind.ALL), KNOWN_KEYS):
         words = " ".join((mechanism.theorem.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
         chosen = "no" if mechanism.auto is Auto.NEVER else "yes"
         chosen = "for `ALL PRIVATE` and totals" if mechanism.kind is QueryKind.ALL else chosen
+        chosen = "for each quantile" if mechanism is KNOWN_KEYS else chosen
         rows.append([f"`{mechanism.name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]
     return "\n".join(

@@ -159,7 +159,7 @@ class ResultView:
         """Return the columns that are measures, for each measure that is shown, as numbered in the `planned` query."""
         found = dict[int, tuple[int, ...]]()
         for position, output in enumerate(planned.outputs):
-            if output.key is None and output.divisor is None and output.end is None:
+            if output.key is None and output.quantile is None and output.divisor is None and output.end is None:
                 found[output.measure] = (*found.get(output.measure, ()), position)
         return found
 
@@ -204,7 +204,7 @@ class OuterSelectView:
         """Return the columns that are measures of private query `inner`, as `ResultView` does."""
         found = dict[int, tuple[int, ...]]()
         for column, output in self._list_outputs(inner, planned):
-            if output.key is None and output.divisor is None and output.end is None:
+            if output.key is None and output.quantile is None and output.divisor is None and output.end is None:
                 found[output.measure] = (*found.get(output.measure, ()), column)
         return found
 
@@ -212,7 +212,7 @@ class OuterSelectView:
         """Return the columns that are averages of private query `inner`, as `ResultView` does."""
         found = dict[tuple[int, int], tuple[int, ...]]()
         for column, output in self._list_outputs(inner, planned):
-            if output.key is None and output.divisor is not None and output.end is None and output.statistic is None:
+            if output.is_measure and output.divisor is not None and output.end is None and output.statistic is None:
                 pair = output.measure, output.divisor
                 found[pair] = (*found.get(pair, ()), column)
         return found

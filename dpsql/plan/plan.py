@@ -263,15 +263,18 @@ class Plan(NotebookRepr):
         second = self.spec.second
         if second is not None:
             fetched += f"; in the second look {second.rows_in_words or 'one for each group'}; their number has no bound"
+        fetched += f"; of quantiles at most {self.spec.further_rows:,}" if self.spec.further else ""
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
         lines += [("engine SQL", self.engine_sql)]
-        return lines if second is None else [*lines, ("engine SQL, second look", second.counting.sql)]
+        lines += [] if second is None else [("engine SQL, second look", second.counting.sql)]
+        return [*lines, *(("engine SQL, quantiles", each.sql) for each in self.spec.further)]
 
     @property
     def max_rows_fetched(self) -> int | None:
         """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
-        return self.spec.rows.most if self.spec.build_second is None else None
+        most = self.spec.rows.most if self.spec.build_second is None else None
+        return most and max(most, self.spec.further_rows)
 
     def _describe_choice(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

@@ -29,6 +29,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
 from dpsql.plan.mechanisms.choice import (
     Adapt,
@@ -41,6 +42,7 @@ from dpsql.plan.mechanisms.choice import (
     predict_candidates,
 )
 from dpsql.plan.mechanisms.counts_by_item import pays_total
+from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
 from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
 from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
 from dpsql.plan.plan import Plan
@@ -52,6 +54,7 @@ from dpsql.sql.rewrite.engine_query import Bound
 from dpsql.sql.rewrite.passes import confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
 
+_MOST_MIN_UNITS = 10**9
 _ROUNDS = 8  # the planner may choose another mechanism, with other items, at another epsilon
 _DIGITS = Context(prec=5, rounding=ROUND_DOWN)
 _HALF = Context(prec=20, rounding=ROUND_DOWN)
@@ -73,6 +76,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
     stated = query.clause.stated
     if stated is not None:
+        terms = _raise_min_units(query, stated, terms=terms)
         return plan_within_stated(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     plan = plan_unkeyed(query, terms, salts=salts)
     asked = plan.request.query  # with what its text says alone
@@ -104,6 +108,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
 def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
+    query = bound_quantiles(query, terms) if query.quantiles else query
     clause, k = query.clause, query.clause.k
     if k is not None and k > terms.limits.max_k:
         hint = f"Ask for at most {terms.limits.max_k}."
@@ -112,7 +117,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     options, clause, k = query.clause.options, query.clause, query.clause.k
     # fitting: the mechanisms for such a query; the first is the one to fall back on (order of RECORDS)
     fitting, named = _read_mechanism(options.get("mechanism"), query)
-    min_units = max(terms.tables[name].min_units or 1 for name in query.tables)
+    min_units = max(terms.min_units, *(terms.tables[name].min_units or 1 for name in query.tables))
     if query.names is not None and min_units > 1:
         query = replace(query, names=None)  # a known name does not promise so many units
     _check_words(query, terms, min_units=min_units)
@@ -132,6 +137,7 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     while True:  # twice at most: where the engine cannot look up weights, the first one answers
         adapted = adapt(mechanism)
         planned = plan_request(mechanism, adapted)
+        planned = plan_quantiles(planned, adapted, salts=salts) if query.quantiles else planned
         # where counts of some rows have less noise with it, the number of units is read, too
         query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k), item_salts=salts)
         try:
@@ -318,7 +324,7 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[list[Me
         if option is not None and option.value != "auto":
             reason = "All known groups, and totals, are released without selection."
             raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
-        return list_records(QueryKind.ALL), None
+        return [KNOWN_KEYS] if query.quantiles and not query.releases_counts else list_records(QueryKind.ALL), None
     if clause.is_adaptive and is_known:
         hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", clause.options["domain"].place
         raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)
@@ -413,7 +419,6 @@ def plan_within_stated(
 ) -> Plan:
     """Return the plan of a query whose worst case is within the terms that it states; refuse what does not convert."""
     query = replace(query, clause=replace(query.clause, stated=None))
-    _check_stated_min_units(query, stated, terms=terms)
     if stated.epsilon is None:
         if stated.delta is not None:
             hint = "Add epsilon = 1 to OPTIONS, or leave delta out."
@@ -473,17 +478,23 @@ def _check_item(item: Decimal, option: Option, *, terms: Terms) -> None:
     raise Refusal("option-range", reason, hint=hint, place=option.place)
 
 
-def _check_stated_min_units(query: PrivateQuery, stated: StatedTotal, *, terms: Terms) -> None:
-    """Refuse more units of a group than the policy's min_units sees to."""
+def _raise_min_units(query: PrivateQuery, stated: StatedTotal, *, terms: Terms) -> Terms:
+    """Return the terms with the fewest units of a group that a query states, where it wants more than the policy."""
     option = stated.min_units
     if option is None:
-        return
-    most = max(terms.tables[name].min_units or 1 for name in query.tables)
-    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and 1 <= option.value <= most:
-        return
-    hint = "Leave it out." if most == 1 else f"Write min_privacy_units_per_group = {most}, or leave it out."
-    reason = f"The smallest number of units of a group is the policy's min_units, {most} here."
-    raise Refusal("min-units", reason, hint=hint, place=option.place)
+        return terms
+    value, least = option.value, max(terms.tables[name].min_units or 1 for name in query.tables)
+    if not isinstance(value, Decimal) or value.as_tuple().exponent != 0 or not 1 <= value <= _MOST_MIN_UNITS:
+        reason = f"min_privacy_units_per_group is a whole number from 1 to {_MOST_MIN_UNITS:,}."
+        hint = "Write min_privacy_units_per_group = 50, or leave it out."
+        raise Refusal("option-range", reason, hint=hint, place=option.place)
+    if value <= least:  # which the policy sees to
+        return terms
+    if query.clause.shape != "top" or query.domain is not None:
+        reason = "A total and known groups are released whatever their number of units: no threshold sees to it."
+        hint = "Leave it out." if least == 1 else f"Write min_privacy_units_per_group = {least}, or leave it out."
+        raise Refusal("min-units", reason, hint=hint, place=option.place)
+    return replace(terms, min_units=int(value))
 
 
 def _check_rows(mechanism_plan: MechanismPlan, rows: RowsRead, *, query: PrivateQuery, limit: int | None) -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from dpsql.accounting import BudgetVector, Loss
+from dpsql.accounting import BudgetVector, Loss, add_losses
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError, Unsupported, UsageError
 from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
 from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
-from dpsql.plan.mechanisms.base import ReadAgain, RowsRead
+from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_values, match_names
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.quantities import Delta, Epsilon
@@ -176,6 +176,8 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         for at, key in enumerate(plan.query.keys)
     }
     canonical = pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+    if plan.query.quantiles:
+        drawn, canonical = _draw_quantiles(plan, drawn, canonical=canonical, noise=noise, execute=execute)
     terms = ReleaseTerms.of(plan).choose(drawn.chosen)
     if drawn.noises:  # they depend on how many rows there are
         terms = replace(terms, counts=drawn.noises[0], others=drawn.noises[1:], total=drawn.total)
@@ -192,6 +194,31 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         legs=drawn.legs,
         known_before=sum(row < read.groups.known for row in drawn.rows) if terms.known else None,
     )
+
+
+def _draw_quantiles(
+    plan: Plan,
+    drawn: MechanismOutput,
+    *,
+    canonical: pa.Table,
+    noise: Noise,
+    execute: Callable[[Statement], Exact] | None,
+) -> tuple[MechanismOutput, pa.Table]:
+    """Return what was drawn, with the cost of the quantiles of its groups, and the canonical table with these."""
+    from dpsql.plan.quantile_release import add_quantiles
+
+    if execute is None:
+        reason, hint = "Quantiles are read after the groups.", "Give release() the engine's execute."
+        raise UsageError("second-read", reason, hint=hint)
+    if not canonical.num_columns:  # which would have no rows either
+        import pyarrow as pa
+
+        canonical = pa.table({_ROW: int64_array(range(len(drawn.rows)))})
+    canonical, loss, items = add_quantiles(
+        plan, canonical, noise=noise, read=lambda counting: open_exact(execute(build_statement(counting)))
+    )
+    canonical = canonical.select([name for name in canonical.column_names if name != _ROW])
+    return replace(drawn, loss=add_losses([drawn.loss, loss]), items=drawn.items + items), canonical
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -324,7 +351,9 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
             fitted = [count for _, pairs in ranked for count in fit_monotone([count for _, count in pairs])]
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, int64_array(fitted))
     columns = [
-        _show_measure(query, canonical, output=output, terms=terms)
+        canonical.column(f"quantile_{output.quantile + 1}")
+        if output.quantile is not None
+        else _show_measure(query, canonical, output=output, terms=terms)
         if output.key is None
         else canonical.column(f"key_{output.key + 1}")
         for output in query.outputs

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.shared_rows import refuse_shared_rows
 from dpsql.policy.source import DataSource
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -357,6 +358,8 @@ class PrivateTable:
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
     ) -> None:
+        if isinstance(privacy_unit, list | tuple):
+            raise refuse_shared_rows(privacy_unit, place="privacy_unit")
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
             raise PolicyError("policy-table", reason, hint="Give one of the two.", place="link" if link else None)
@@ -472,10 +475,16 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
 def read_tables(root: Section, folder: Path) -> dict[str, Table]:
     """Return the tables of a policy file in `folder`."""
     tables = root.section("tables")
-    return {name: _read_table(tables.section(name), folder) for name in tables.values}
+    return {name: _read_table(tables.section(name), folder, name=name) for name in tables.values}
 
 
-def _read_table(section: Section, folder: Path) -> Table:
+def _read_table(section: Section, folder: Path, *, name: str) -> Table:
+    for key in ("privacy_units", "privacy_unit"):
+        units = section.values.get(key)
+        if key == "privacy_units" and isinstance(units, str):
+            units = [units]
+        if isinstance(units, list):
+            raise refuse_shared_rows(units, table=name, place=section.where(key))
     section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, *_OPTIONAL)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said

@@ -22,7 +22,7 @@ from dpsql.report.forecast import (
     simulate_recall,
 )
 from dpsql.report.free_answers import FreeAnswers, history_table
-from dpsql.report.notes import describe_bounds, describe_need, explain_short_answer, find_waste
+from dpsql.report.notes import describe_bounds, describe_need, explain_short_answer, find_waste, note_ranking
 
 __all__ = [
     "Balance",
@@ -44,6 +44,7 @@ __all__ = [
     "forecast",
     "free_plan_table",
     "history_table",
+    "note_ranking",
     "plan_table",
     "read_balance",
     "read_balances",

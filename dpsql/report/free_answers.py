@@ -17,7 +17,7 @@ from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.report.used_shares import trace_rises
 from dpsql.sql.analysis.public_query import remove_rows
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
@@ -144,6 +144,7 @@ def functions_table() -> pa.Table:
         **dict.fromkeys(AGGREGATES, "in subqueries that group by the privacy unit, and over public tables"),
         **dict.fromkeys(SPREADS, "as measures of a private query"),
         **dict.fromkeys(INTERVAL_ENDS, "of measures of a private query"),
+        **dict.fromkeys(QUANTILES, "in the select list of a private query"),
         "count": "of distinct privacy units; all counts in subqueries and over public tables",
     }
     columns = zip(*sorted(used.items()), strict=True)

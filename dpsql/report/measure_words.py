@@ -10,7 +10,8 @@ from fractions import Fraction
 from dpsql.sql.ir.measures import MOST_STEPS, Measure
 
 _CALL = re.compile(
-    r"(?:approx_count_distinct|count|sum|avg|var|variance|stddev|(?:var|stddev|covar)_(?:pop|samp)) ?\( ?(.*?) ?\)",
+    r"(?:approx_count_distinct|count|count_?if|sum|avg|var|variance|stddev|(?:var|stddev|covar)_(?:pop|samp)) ?"
+    r"\( ?(.*?) ?\)",
     re.IGNORECASE,
 )
 _STATED = re.compile(r" ?, ?contribution_bounds_per_(?:group|row) ?=>.*", re.IGNORECASE)

@@ -190,6 +190,18 @@ _BOTH = "higher or lower"
 _Sentence = tuple[str, str]  # what it is about, and what it says
 _UNSIGNED = frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"])
 _DISTINCT = re.compile(r"distinct\b ?", re.IGNORECASE)
+_COUNTS_IF = re.compile(r"(?:count_?if|sum) ?\(", re.IGNORECASE)  # what a number of rows with a condition is written as
+_CONDITIONAL = re.compile(r"(?:distinct )?(?:case\b|i?iff? ?\()", re.IGNORECASE)
+
+
+def note_ranking(plan: Plan) -> Plan:
+    """Return the plan with a note on the measure that ranks its groups, where no column of the answer is that."""
+    query = plan.query
+    shown = any(each.key is None and each.divisor is None and each.measure == 0 for each in query.outputs)
+    if shown or query.clause.shape != "top":
+        return plan
+    note = f"the groups are ranked by {_name_call(query.measures[0])}, as AVG alone does not rank"
+    return replace(plan, query=replace(query, list_note="; ".join(filter(None, [note, query.list_note]))))
 
 
 def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
@@ -217,10 +229,9 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     coupled = _list_coupled(query, measures)
     together = {measure for each in coupled for measure in each}
     # a measure that an average shares may be released beside it as well
-    shown = [
-        query.measures[output.measure] for output in query.outputs if output.key is None and output.divisor is None
-    ]
+    shown = [query.measures[output.measure] for output in query.outputs if output.is_measure and output.divisor is None]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
+    alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"
@@ -294,7 +305,7 @@ def _can_be_lower(measure: Measure) -> bool:
 
 def _describe_set(query: PrivateQuery, measures: Sequence[Measure], *, unit: str) -> _Sentence:
     """Return the words about measures in which each unit has one weight."""
-    outputs = [each for each in query.outputs if each.key is None and query.measures[each.measure] in measures]
+    outputs = [each for each in query.outputs if each.is_measure and query.measures[each.measure] in measures]
     averaged = {query.measures[each.measure] for each in outputs if each.divisor is not None}
     sums = [each for each in measures if each.aggregate is Aggregate.SUM]
     is_average = bool(averaged) and all(each in averaged for each in sums)
@@ -346,6 +357,11 @@ def _name_call(measure: Measure) -> str:
     """
     argument = read_argument(measure)
     if measure.aggregate is Aggregate.ROWS:
+        words = "" if measure.words is None else " ".join(measure.words.fragment.split())
+        if argument and _COUNTS_IF.match(words):
+            return f"{words.partition('(')[0].rstrip()}({shorten(argument)})"
+        if not any(map(is_presence, split_conjuncts(measure.condition))) and words[:3].lower() == "avg":
+            argument = "*"  # the rows of a share
         return _write_call("COUNT", argument or "*", measure=measure)
     if measure.aggregate is Aggregate.ITEMS:
         return _write_call("COUNT", argument and f"DISTINCT {_DISTINCT.sub('', argument)}", measure=measure)
@@ -361,7 +377,7 @@ def _name_argument(measure: Measure) -> str:
 def _write_call(name: str, argument: str, *, measure: Measure) -> str:
     """Return a call with a sign that the measure has a FILTER, as far as the measure knows."""
     call = f"{name}({shorten(argument)})" if argument else f"{name} of {_name_argument(measure)}"
-    conditions = split_conjuncts(measure.condition)
+    conditions = [] if _CONDITIONAL.match(argument) else split_conjuncts(measure.condition)
     if argument != "*" and measure.aggregate is Aggregate.ROWS:  # where a value is present, by what it counts
         conditions = [each for each in conditions if not is_presence(each)]
     return f"{call} FILTER (…)" if conditions else call

@@ -15,7 +15,7 @@ _NOUNS = {"VAR": "variance", "STDDEV": "deviation", "COVAR": "covariance"}
 
 def list_spread_measures(query: PrivateQuery) -> frozenset[Measure]:
     """Return the measures that statistics of spread are computed from, and no other output is."""
-    outputs = [output for output in query.outputs if output.key is None]
+    outputs = [output for output in query.outputs if output.is_measure]
     own = {at for output in outputs if output.statistic is not None for at in output.places}
     others = {at for output in outputs if output.statistic is None for at in output.places}
     return frozenset(query.measures[at] for at in own - others)

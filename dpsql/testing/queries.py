@@ -1,7 +1,8 @@
 """Queries of the suite, and the exact answer of an engine to one, before anything is released.
 
 A block of `statements/*.sql` is `# name`, or `# name: rewrite 5` where it is not rewritten to the first k groups, and
-a statement. The rewrites are those of `sql/rewrite/engine_query.py`: top, all, total, label, weighted, weighted_all.
+a statement. The rewrites are those of `sql/rewrite/engine_query.py`: top, all, total, label, weighted, weighted_all;
+and bins, those of the first quantile.
 The number is the bound on a unit's groups, "kept" keeps each unit to one partition, and "units" reads the number of
 units in any group, too. "own" marks draws of doubles or time stamps as the engine itself prints them: it keeps as many
 groups as others, but different ones.
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -27,11 +29,13 @@ from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
 from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import Aggregate
+from dpsql.sql.ir.quantiles import build_bins
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.ir.types import parse_type
@@ -48,6 +52,7 @@ from dpsql.sql.rewrite.engine_query import (
 )
 from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 from dpsql.terms import Terms
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import LEFTS, TABLES, VALUES, expand_shape
@@ -165,7 +170,8 @@ def rewrite_query(query: SuiteQuery, catalog: Catalog) -> EngineQuery | None:
             raise TypeError(query.name)
         if query.kept and analyzed.partitions is not None:
             analyzed = replace(analyzed, partitions=replace(analyzed.partitions, salts=SALTS))
-        analyzed = replace(bound_measures(analyzed, Terms.of_total(POLICY)), reads_total=query.units)
+        terms = Terms.of_total(POLICY)
+        analyzed = bound_quantiles(replace(bound_measures(analyzed, terms), reads_total=query.units), terms)
         return _rewrite_private(replace(analyzed, item_salts=SALTS), query)
     except Error as error:
         if error.code not in _REFUSED:
@@ -200,6 +206,11 @@ def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:
             return rewrite_weighted(analyzed, bound=bound, weights=weights)
         case "weighted_all":
             return rewrite_weighted_of_all(analyzed, bound=bound, weights=weights)
+        case "bins":
+            (quantile, *_) = analyzed.quantiles
+            low, high = quantile.row_range or (Fraction(0), Fraction(1))
+            bins = build_bins(low, high, type_=quantile.argument.type, most=64)
+            return rewrite_bins(analyzed, BinCount(quantile, bins, shift=4), bound=bound)
         case "top":
             return rewrite_leaders(analyzed, rows if analyzed.domain is None else None, bound=bound)
     raise ValueError(query.rewrite)

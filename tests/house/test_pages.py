@@ -37,6 +37,8 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/how-to/postgres.md", "python"): "tests/server/wire/test_docs.py",
     ("docs/how-to/postgres.md", "sql"): "tests/server/wire/test_docs.py",
     ("docs/reference/sql/from-other-systems.md", "sql"): "tests/unit/session/test_session_other_systems.py",
+    ("docs/how-to/two-people-in-a-row.md", "sql"): "tests/unit/policy/test_two_people.py",
+    ("docs/how-to/two-people-in-a-row.md", "toml"): "tests/unit/policy/test_two_people.py",
     ("docs/reference/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
     ("docs/reference/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }

@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import Refusal
 from dpsql.plan import EvaluatorParser
 from dpsql.plan.measures.bounds import bound_measures
+from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -339,7 +340,7 @@ def _unbounded_terms() -> Terms:
 
 
 def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
-    """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here.
+    """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has.
 
     DuckDB parses what stands around a private query only if nothing else is wrong.
     """
@@ -350,5 +351,5 @@ def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None
             raise
         found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock, parser=select_parser())
     if isinstance(found, PrivateQuery):
-        bound_measures(found, _unbounded_terms())
+        bound_quantiles(bound_measures(found, _unbounded_terms()), _unbounded_terms())
     return found

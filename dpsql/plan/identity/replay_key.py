@@ -124,8 +124,9 @@ class Keys:
     """Keys of a question and of its release, and those under which an equivalent text may have stored the answer.
 
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
-    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among. `earlier` is the key
-    that 0.11 gave to the question, where its statement means something else today; "" where it does not.
+    under the `named` keys are of the same words with a mechanism of those that AUTO chooses among, or of the condition
+    as 0.11 read it. `earlier` is the key that 0.11 gave to the question, where its statement means something else
+    today; "" where it does not.
     """
 
     question: str
@@ -185,6 +186,8 @@ def compute_keys(
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), *rules))
         earlier = _digest(as_in_0_11, (own,))
+        if reread.is_same:
+            others, earlier = [*others, earlier], ""
     release = _digest(f"{_write((FORMAT,))},{counted}", _release_fields(plan))
     return Keys(first, release, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
 
@@ -244,7 +247,8 @@ def _rename_as_in_0_10(described: object) -> object:
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
     """Return the part of the key for the groups that are counted."""
     measures = () if query.counts_units_alone else (query.measures,)
-    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain, *measures
+    quantiles = (("quantiles", query.quantiles),) if query.quantiles else ()
+    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain, *measures, *quantiles
 
 
 def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
@@ -429,11 +433,13 @@ class Reread:
     """What of a statement is read otherwise than in 0.11: the `readings` that changed, with their numbers.
 
     There is none where only the bounds or the condition of a measure are others, which are in the key anyway. The
-    `measures` are those of the statement as 0.11 read it; None where it did not accept the statement.
+    `measures` are those of the statement as 0.11 read it; None where it did not accept the statement. It `is_same` if
+    these count the same rows, in other words, so that the answer is that to the statement.
     """
 
     readings: tuple[tuple[str, int], ...]
     measures: tuple[Measure, ...] | None
+    is_same: bool = False
 
 
 def find_changed_readings(query: PrivateQuery, terms: Terms) -> Reread | None:
@@ -442,7 +448,21 @@ def find_changed_readings(query: PrivateQuery, terms: Terms) -> Reread | None:
         return None  # which 0.11 did not have
     found = tuple((name, number) for name, number, is_in in _CHANGED if is_in(query))
     earlier = _measure_as_0_11(query, terms)
-    return Reread(found, earlier) if found or earlier not in (None, query.measures) else None
+    if not found and earlier in (None, query.measures):
+        return None
+    return Reread(found, earlier, not found and earlier is not None and _count_same_rows(query.measures, earlier))
+
+
+def _count_same_rows(measures: Sequence[Measure], earlier: Sequence[Measure]) -> bool:
+    """Say whether measures are those that 0.11 had, of which some count the same rows by another condition."""
+    return len(measures) == len(earlier) and all(
+        then == now
+        or (
+            now.former is not None
+            and (then.aggregate, then.condition, then.bounds) == (Aggregate.ROWS, now.former.condition, now.bounds)
+        )
+        for now, then in zip(measures, earlier, strict=True)
+    )
 
 
 def _has_ratio(query: PrivateQuery) -> bool:
@@ -482,7 +502,8 @@ _CHANGED: tuple[tuple[str, int, Callable[[PrivateQuery], bool]], ...] = (
 def _measure_as_0_11(query: PrivateQuery, terms: Terms) -> tuple[Measure, ...] | None:
     """Return the measures as 0.11 bounded them; None where it refused one."""
     earlier = dict[Measure, None]()
-    for measure in query.measures:
+    for now in query.measures:
+        measure = now.former or now
         condition = measure.condition
         match condition:  # of COUNT(x) a value was not NULL, and could be NaN
             case Call(function="and", arguments=(*others, Call(function="not", arguments=(Call(function="isnan"),)))):

@@ -10,49 +10,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal
 from dpsql.plan.measures.distances import count_half
 from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
 from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
-from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_scans_of_rows
+from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
+from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.tree import ColumnRef, Literal
 from dpsql.sql.ir.types import NULL
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
-_SOME_ROWS = 20
+_SOME_ROWS, _SOME_MOST = 20, 500
 _ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
 _NAME_LENGTH = len("count")
 
 
 def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     """Return the query with the bounds of its measures; refuse a measure that has none."""
-    counts_rows = any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
+    counts_rows = bool(query.quantiles) or any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
     option = query.clause.options.get(_OPTION)
     if option is not None and not counts_rows:
-        hint, reason = "Leave it out.", f"{_OPTION} is for COUNT(*), COUNT(x) and AVG, and the query has none of them."
-        raise Refusal("option", reason, hint=hint, place=option.place)
+        reason = f"{_OPTION} is for COUNT(*), COUNT(x), AVG and quantiles, and the query has none of them."
+        raise Refusal("option", reason, hint="Leave it out.", place=option.place)
     if ITEMS_OPTION in query.clause.options:
         refuse_stray_option(query)
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
-    tables = [terms.tables[name] for name in query.tables]
-    if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
-        reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
+    wanted = max(terms.min_units, *(terms.tables[name].min_units or 1 for name in query.tables))
+    if query.clause.shape == "top" and not ranks_units and wanted > 1:
+        who = "policy" if terms.min_units == 1 else "query"
+        reason = f"The {who} wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
-    bounding = _Bounding(query, terms.tables)
+    bounding = Bounding(query, terms.tables)
     distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
     if distances:
         from dpsql.plan.measures.spread import RowRanges
@@ -78,11 +79,11 @@ def _check_ranking(query: PrivateQuery, measure: Measure) -> None:
 
 
 @dataclass(slots=True)
-class _Bounding:
+class Bounding:
     """Bounds of the measures of one query; `policy` has the private tables by name.
 
     `tables` are those that the query names, by path: several names may have the same. `table_rows` are the rows of one
-    unit in each, and `rows` those that FROM can make.
+    unit in each, and `rows` those that FROM can make in one group, in which the `grouped` columns have one value.
     """
 
     query: PrivateQuery
@@ -90,6 +91,7 @@ class _Bounding:
     tables: dict[tuple[str, ...], list[tuple[str, PrivateTable]]] = field(init=False)
     table_rows: dict[tuple[str, ...], TableRows] = field(init=False)
     rows: Rows = field(init=False)
+    grouped: Columns = field(init=False)
 
     def __post_init__(self) -> None:
         units = dict(self.query.protected)
@@ -100,7 +102,9 @@ class _Bounding:
         for path, named in self.tables.items():
             bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
             self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
-        self.rows = count_rows(self.query.body.source, self.table_rows)
+        keys = self.query.keys
+        self.grouped = frozenset((key.relation, key.name) for key in keys if isinstance(key, ColumnRef))
+        self.rows = count_rows(self.query.body.source, self.table_rows, grouped=self.grouped)
 
     def bound(self, measure: Measure) -> Measure:
         """Return a measure with its bounds and the range of its rows."""
@@ -118,10 +122,10 @@ class _Bounding:
         """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            hint = f"{_propose_stated(measure)} {self._propose_rows()}"
+            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self.propose_rows()}"
             if _is_of_spread(measure):  # which has no bounds of rows in the query
                 reason = "The policy does not say how many rows of one unit count in a group, which a spread needs."
-                hint = self._propose_rows().removeprefix("Or ").capitalize()
+                hint = self.propose_rows().removeprefix("Or ").capitalize()
             raise Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
         if self.rows.total > MOST_STEPS:
             reason = (
@@ -132,6 +136,12 @@ class _Bounding:
         most = int(self.rows.total)
         asked = read_whole_number(self.query.clause.options.get(_OPTION), _OPTION, bounds=(1, most))
         return most if asked is None else asked
+
+    def _find_most(self, measure: Measure) -> int:
+        """Return an upper bound of a mean that suits a hint: that of a row where it is known, 1 for a share."""
+        same = (each for each in self.query.measures if each.words == measure.words and each.argument is not None)
+        found = [self._bound_argument(each, Totals(self.table_rows, self.find_totals)).high for each in same]
+        return max(1, ceil(found[0])) if found and isfinite(found[0]) else _SOME_MOST
 
     def _bound_sum(self, measure: Measure) -> Measure:
         """Return a sum with the bounds that follow from those of the columns in it."""
@@ -154,8 +164,14 @@ class _Bounding:
             row_range=(low, high) if is_narrower else None,
         )
 
+    def find_row_range(self, measure: Measure) -> tuple[Number, Number]:
+        """Return between which numbers one row's value of a sum is, infinite where that does not follow."""
+        found = self._bound_argument(measure, Totals(self.table_rows, self.find_totals))
+        return found.low, found.high
+
     def _bound_argument(self, measure: Measure, totals: Totals) -> ExpressionBounds:
         argument = measure.argument or Literal(None, NULL)
+        totals = replace(totals, grouped=self.grouped)
         return bound_expression(argument, self.query.body, totals=totals, condition=measure.condition)
 
     def find_totals(self, path: tuple[str, ...], column: str) -> ColumnTotals | None:
@@ -196,10 +212,10 @@ class _Bounding:
                 reason = (
                     "The policy does not say how many rows of one unit count in a group, which bounds of this need."
                 )
-                hint = f"{hint} {self._propose_rows()}"
+                hint = f"{hint} {self.propose_rows()}"
         return Refusal("no-bounds", reason, hint=hint, place=measure.words or self.query.clause.place)
 
-    def _propose_rows(self) -> str:
+    def propose_rows(self) -> str:
         """Return a hint with the line of a policy that sets the rows of a table without them."""
         paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
         missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
@@ -243,15 +259,15 @@ def _is_of_spread(measure: Measure) -> bool:
     return words.partition("(")[0].strip().lower() in SPREADS
 
 
-def _propose_stated(measure: Measure) -> str:
+def _propose_stated(measure: Measure, *, most: int = _SOME_MOST) -> str:
     """Return a hint with the measure as the query has it, and with bounds."""
     example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
     words = example if measure.words is None else " ".join(measure.words.fragment.split())
-    is_count = words[:_NAME_LENGTH].lower() == "count"
     is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
+    is_count = measure.aggregate is Aggregate.ROWS and not is_mean
     meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
     meaning = "the mean of one unit" if is_mean else meaning
-    bounds = f"contribution_bounds_per_group => (0, {20 if is_count else 500})"
+    bounds = f"contribution_bounds_per_group => (0, {_SOME_ROWS if is_count else most})"
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 
@@ -268,7 +284,7 @@ def refine_coupled(query: PrivateQuery) -> PrivateQuery:
     measures = tuple(dict.fromkeys(refined))
     places = [measures.index(measure) for measure in refined]
     outputs = tuple(
-        output if output.key is not None else output.place([places[at] for at in output.places])
+        output if not output.is_measure else output.place([places[at] for at in output.places])
         for output in query.outputs
     )
     return replace(query, measures=measures, outputs=outputs)
@@ -287,9 +303,10 @@ def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
 
     Those of a set that is shown as it is have to stay.
     """
-    shown = {query.measures[output.measure] for output in query.outputs if output.divisor is None}
+    undivided = (output for output in query.outputs if output.quantile is None and output.divisor is None)
+    shown = {query.measures[output.measure] for output in undivided}
     for output in query.outputs:
-        if output.key is not None or output.divisor is None or output.statistic is not None:
+        if not output.is_measure or output.divisor is None or output.statistic is not None:
             continue
         total, rows = query.measures[output.measure], query.measures[output.divisor]
         if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:

@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import ceil, floor, inf, isfinite
 from typing import NamedTuple
 
-from dpsql.plan.measures.rows import Rows, TableRows, count_rows, list_keys, list_sources
+from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_keys, list_sources
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
@@ -72,10 +72,14 @@ class ColumnTotals:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bounds of private tables: their rows by path, and those of a column by path and name."""
+    """Bounds of private tables: their rows by path, and those of a column by path and name.
+
+    The `grouped` columns of the query have one value in each group.
+    """
 
     tables: Mapping[tuple[str, ...], TableRows]
     find: Callable[[tuple[str, ...], str], ColumnTotals | None]
+    grouped: Columns = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,7 @@ class _Level:
     present: frozenset[Expression] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rows = count_rows(self.body.source, self.totals.tables)
+        self.rows = count_rows(self.body.source, self.totals.tables, grouped=self.totals.grouped)
         self.sources = list_sources(self.body.source)
         conjuncts = [*split_conjuncts(self.body.where), *split_conjuncts(self.condition)]
         self.present = frozenset(each for conjunct in conjuncts for each in _list_present(conjunct))

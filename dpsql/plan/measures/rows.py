@@ -3,12 +3,13 @@
 The policy bounds the rows of one unit in each private table. A join pairs rows of one unit, so the numbers of both
 sides are multiplied; a row of a public table belongs to no unit, and counts as one. Semi joins, IN and EXISTS keep
 rows and make none. UNION adds the rows of its sides. A subquery that groups has at most as many rows as it reads, and
-one for each unit where it groups by the unit alone.
+one for each unit where it groups by the unit alone. Where it groups by other keys too, a group of the query that has
+one value of each of them has one row of each unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.sql.ir.tree import (
@@ -49,8 +50,17 @@ class Rows:
     with_row: Mapping[int, Count]
 
 
-def count_rows(relation: Relation, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
-    """Return how many rows of one unit a relation can have, given the private tables by their paths."""
+Columns = frozenset[tuple[int, str]]  # by the number of their relation and their name
+_NO_COLUMNS = Columns()
+
+
+def count_rows(
+    relation: Relation, tables: Mapping[tuple[str, ...], TableRows], *, grouped: Columns = _NO_COLUMNS
+) -> Rows:
+    """Return how many rows of one unit a relation can have, given the private tables by their paths.
+
+    Each of the `grouped` columns has one value in all of these rows: they are those of one group.
+    """
     match relation:
         case Scan(number=number, path=path):
             return Rows(tables[path].rows if path in tables else 1, {number: 1})
@@ -59,13 +69,15 @@ def count_rows(relation: Relation, tables: Mapping[tuple[str, ...], TableRows]) 
         case Cut(source=source):
             return count_rows(source, tables)
         case Derived():
-            inner = count_rows(relation.body.source, tables)
-            total = 1 if _is_one_row(relation, tables) else inner.total
+            fixed = tuple(each for at, each in enumerate(relation.outputs, 1) if (relation.number, f"c{at}") in grouped)
+            columns = frozenset((each.relation, each.name) for each in fixed if isinstance(each, ColumnRef))
+            inner = count_rows(relation.body.source, tables, grouped=columns)
+            total = 1 if _is_one_row(relation, tables, fixed=fixed) else inner.total
             return Rows(total, {**inner.with_row, relation.number: 1})
         case Combined():
             return _combine(relation, tables)
         case Joined():
-            return _join(relation, tables)
+            return _join(relation, tables, grouped=grouped)
 
 
 def _combine(relation: Combined, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
@@ -77,8 +89,8 @@ def _combine(relation: Combined, tables: Mapping[tuple[str, ...], TableRows]) ->
     )
 
 
-def _join(relation: Joined, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
-    left, right = count_rows(relation.left, tables), count_rows(relation.right, tables)
+def _join(relation: Joined, tables: Mapping[tuple[str, ...], TableRows], *, grouped: Columns) -> Rows:
+    left, right = (count_rows(side, tables, grouped=grouped) for side in (relation.left, relation.right))
     if relation.kind in _FILTERS:
         return left
     if _is_looked_up(relation):
@@ -130,13 +142,13 @@ def list_scans_of_rows(relation: Relation) -> list[Scan]:
             return [*list_scans_of_rows(left), *([] if passed else list_scans_of_rows(right))]
 
 
-def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows]) -> bool:
-    """Say whether a subquery has one row for each unit: all that it groups by are the unit and constants."""
+def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows], *, fixed: Sequence[Expression]) -> bool:
+    """Say whether a subquery has one row for each unit: all that it groups by are the unit, constants, and fixed."""
     if not relation.grouping:
         return bool(relation.outputs) and any(is_aggregate(part) for each in relation.outputs for part in walk(each))
     keys = list_keys(relation)
     return any(_is_unit(key, relation, tables=tables) for key in keys) and all(
-        isinstance(key, Literal) or _is_unit(key, relation, tables=tables) for key in keys
+        isinstance(key, Literal) or key in fixed or _is_unit(key, relation, tables=tables) for key in keys
     )
 
 

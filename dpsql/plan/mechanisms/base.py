@@ -68,7 +68,8 @@ class ItemLoss:
     `Plan.price(plan.worst_case)`.
 
     Each key costs `each`, and `once` is paid for all of them together. `others` release the measures after the first.
-    `contributions` are those of all measures if their counts may share a noisy total, which changes no price.
+    `contributions` are those of all measures if their counts may share a noisy total, which changes no price. `after`
+    are the draws for each key after all others, such as quantiles: each has the bound of the groups of a unit, or None.
     """
 
     epsilon: Epsilon
@@ -77,6 +78,7 @@ class ItemLoss:
     each: int = 1
     others: tuple[CountRelease, ...] = ()
     contributions: tuple[Contribution, ...] = field(default=(), compare=False)
+    after: tuple[int | None, ...] = field(default=(), compare=False)
 
     def keys(self, k: int) -> int:
         """Return how many items k keys cost at most, without their counts."""
@@ -84,7 +86,12 @@ class ItemLoss:
 
     def items(self, k: int) -> int:
         """Return how many items k keys cost at most; counts cost fewer than one each under a bound."""
-        return self.keys(k) + self.count_items(k)
+        items = self.keys(k) + self.count_items(k)
+        return items + self.items_after(k) if self.after else items
+
+    def items_after(self, k: int) -> int:
+        """Return how many items the draws after all others cost, of k keys."""
+        return sum(k if most is None else min(k, most) for most in self.after)
 
     def count_items(self, k: int) -> int:
         """Return how many items the counts of k keys cost, of all measures; 0 where none are released."""
@@ -222,6 +229,8 @@ class ReleaseSpec:
     At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
     The mechanism takes no keys that cost less than `min_rho`. `counts` is None where no counts are released. The
     `second` read takes place only where what was drawn from the first says so, and `build_second` makes it then.
+    `further` are the statements of quantiles, of sample groups where those that are released decide them. Each returns
+    at most `further_rows`.
     """
 
     k: int
@@ -232,6 +241,8 @@ class ReleaseSpec:
     min_rho: Fraction = Fraction(0)
     charged_partitions: int = 1
     build_second: Callable[[], RowsRead] | None = field(default=None, compare=False, repr=False)
+    further: tuple[EngineQuery, ...] = field(default=(), compare=False, repr=False)
+    further_rows: int = field(default=0, compare=False)
 
     @property
     def second(self) -> RowsRead | None:

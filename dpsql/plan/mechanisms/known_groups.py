@@ -97,12 +97,9 @@ class KnownGroupsPlan(MechanismPlan):
         )
 
 
-def _read(request: MechanismRequest) -> tuple[CountRelease, int, int | None]:
-    """Return the release of counts, the number of groups, and how many are returned, None for all of them.
-
-    Raises `Refusal` for a query whose groups are not known, or that asks for no counts.
-    """
-    clause, counts = request.query.clause, request.price.counts
+def count_known(request: MechanismRequest) -> int:
+    """Return the number of groups; raise `Refusal` for a query whose groups are not known."""
+    clause = request.query.clause
     if clause.shape != "top":
         reason = "{name} has no meaning where nothing is selected."
         request.refuse(("monotone",), reason=reason, hint="Leave it out.")
@@ -117,10 +114,18 @@ def _read(request: MechanismRequest) -> tuple[CountRelease, int, int | None]:
         hint = "Ask for the most frequent groups with TOP 10 PRIVATE, where a threshold ensures it."
         reason = "The policy wants groups of at least so many units here, which a known group cannot promise."
         raise Refusal("min-units", reason, hint=hint, place=clause.place)
+    return 1 if clause.shape == "total" else request.candidates()
+
+
+def _read(request: MechanismRequest) -> tuple[CountRelease, int, int | None]:
+    """Return the release of counts, the number of groups, and how many are returned, None for all of them.
+
+    Raises `Refusal` for a query whose groups are not known, or that asks for no counts.
+    """
+    groups, clause, counts = count_known(request), request.query.clause, request.price.counts
     if counts is None:
         hint = f"Select COUNT(DISTINCT {request.query.unit_name}) too."
         raise Refusal("counts", "Known groups are released for their counts.", hint=hint, place=clause.place)
-    groups = 1 if clause.shape == "total" else request.candidates()
     return counts, groups, None if clause.k is None else min(clause.k, groups)
 
 

@@ -77,13 +77,17 @@ def match_names(columns: Sequence[pa.ChunkedArray], names: ReleasedNames) -> npt
 
     Raises `EngineError` where two groups have one name, which the engine never returns.
     """
-    if len(columns) == 1:
-        found = _number(columns[0], names.table.column(0))
-    else:
-        found = _number_combinations(columns, names.table.columns)
+    found = number_rows(columns, names.table)
     if np.bincount(found[found >= 0], minlength=1).max() > 1:
         raise EngineError("engine-result", "Two groups have the same keys.", hint="Report this as a defect of dpsql.")
     return found
+
+
+def number_rows(columns: Sequence[pa.ChunkedArray], known: pa.Table) -> npt.NDArray[np.int64]:
+    """Return for each row, whose keys are the `columns`, which row of the `known` keys has them; -1 for none."""
+    if len(columns) == 1:
+        return _number(columns[0], known.column(0))
+    return _number_combinations(columns, known.columns)
 
 
 def list_rows(table: pa.Table) -> list[tuple[object, ...]]:

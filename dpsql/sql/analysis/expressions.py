@@ -63,6 +63,7 @@ from dpsql.sql.ir.types import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.named_bounds import STATED
 from dpsql.sql.syntax.parameters import make_literal
+from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:
@@ -311,6 +312,10 @@ def _function(reader: Reader, node: Node) -> Expression:
     if node.this == STATED:
         reason = "Bounds are stated of the measures that a private query releases, and of nothing inside it."
         raise Refusal("option", reason, hint="Leave them out here.", place=reader.place(node))
+    if node.this in {QUANTILE, DESCENDING}:
+        reason = "Quantiles are released by a private query, and computed nowhere inside it."
+        hint = "Write it in the select list of the query that ends in PRIVATE."
+        raise Refusal("not-row-local", reason, hint=hint, place=reader.place(node))
     if name in REFUSED:
         reason = "This function has no place here."
         hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."

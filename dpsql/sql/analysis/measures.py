@@ -19,19 +19,29 @@ COUNT(DISTINCT x), to which no unit adds a number of its own: two units can have
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.conditional import (
+    Conditional,
+    add_condition,
+    are_of_rows,
+    simplify_average,
+    simplify_count,
+    simplify_distinct,
+    simplify_sum,
+    split_conditional,
+)
 from dpsql.sql.analysis.distinct_items import read_items
 from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds, write_arguments
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
-from dpsql.sql.ir.scope import join_conjuncts
+from dpsql.sql.ir.scope import find_unit, join_conjuncts
 from dpsql.sql.ir.spread import SPREADS, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
@@ -124,18 +134,18 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
         return _read_spread(reader, node, statistic=SPREADS[name], condition=condition)
     arguments, stated = read_named_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
-    words = _find_words(reader, node)
+    total = Measure(Aggregate.SUM, found, condition, stated=stated, words=_find_words(reader, node))
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
             reason = "The bounds of a sum hold 0: the first is at most 0, and the second at least 0."
             raise refuse_bounds(reader, node, reason=reason)
-        return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words))
+        return ReadMeasure(simplify_sum(total))
     # AVG is a sum, and as `divisor` the number of rows with a value; `couple_measures` gives both one weight for each
     # unit, and `divide_steps` of `plan/release.py` divides them
-    divisor = replace(_count_present(found, condition), words=words)
+    divisor = replace(_count_present(found, condition), words=total.words)
     if stated is not None:  # of the mean of one unit, which counts as one row
-        stated, divisor = replace(stated, of_mean=True), replace(divisor, stated=ONE_ROW)
-    return ReadMeasure(Measure(Aggregate.SUM, found, condition, stated=stated, words=words), divisor=divisor)
+        total, divisor = replace(total, stated=replace(stated, of_mean=True)), replace(divisor, stated=ONE_ROW)
+    return ReadMeasure(*simplify_average(total, divisor))
 
 
 def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition: Expression | None) -> ReadMeasure:
@@ -200,11 +210,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
     where, unit = reader.place(node), name_unit(reader)
     (counted, *more), stated = read_named_bounds(reader, [node.this, *node.expressions])
     is_distinct = type(counted).__name__ == "Distinct"
-    if (
-        stated is not None
-        and not is_distinct
-        and not (stated.low == 0 and stated.high.denominator == 1 and 1 <= stated.high <= MOST_STEPS)
-    ):
+    if stated is not None and not is_distinct and not are_of_rows(stated):
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
@@ -219,20 +225,37 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         while len(columns) == 1 and type(columns[0]).__name__ == "Paren":  # as Sequelize writes it
             columns = [columns[0].this]
         stated = stated or of_items
-        if len(columns) == 1 and type(columns[0]).__name__ == "Column" and (found := reader.column(columns[0])).is_unit:
+        if len(columns) == 1 and (found := _find_counted_unit(reader, columns[0], condition=condition)) is not None:
             if stated is not None:
                 reason = f"COUNT(DISTINCT {unit}) counts each unit once, and has no bounds."
                 raise Refusal("option", reason, hint=f"Write COUNT(DISTINCT {unit}).", place=where)
-            return ReadMeasure(replace(DISTINCT_UNITS, condition=condition), unit=found.expression)
+            return found
         items = read_items(reader, columns, place=where, unit=unit, stated=stated)
-        return ReadMeasure(replace(items, condition=condition, words=rows.words))
+        return ReadMeasure(simplify_distinct(replace(items, condition=condition, words=rows.words)))
     if counted is None:
         raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=where)
     argument = reader.read(counted)
     if _is_unit(reader, argument):
         hint = f"Write COUNT(DISTINCT {unit}), or COUNT(*) for the number of rows."
         raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=where)
-    return ReadMeasure(_count_present(argument, condition, rows=rows))
+    return ReadMeasure(simplify_count(_count_present(argument, condition, rows=rows), argument, condition=condition))
+
+
+def _find_counted_unit(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure | None:
+    """Return the number of privacy units, for the unit or CASE WHEN c THEN unit END; None for anything else."""
+    kind = type(node).__name__
+    if kind == "Column":
+        column = reader.column(node)
+        units = replace(DISTINCT_UNITS, condition=condition)
+        return ReadMeasure(units, unit=column.expression) if column.is_unit else None
+    conditional: Conditional | None = None
+    if kind == "Case" or find_function(node) == "if":
+        conditional = split_conditional(reader.read(node), zero_counts=True)
+    unit = None if conditional is None else find_unit(conditional.value, reader.scope.units)
+    if conditional is None or unit is None:
+        return None
+    units = replace(DISTINCT_UNITS, condition=add_condition(condition, conditional.condition))
+    return ReadMeasure(units, unit=unit.expression)
 
 
 def _count_present(argument: Expression, condition: Expression | None, *, rows: Measure = _ROWS) -> Measure:
@@ -252,6 +275,13 @@ def _find_words(reader: Reader, node: Node) -> Place | None:
     return reader.place(node) if found is None else reader.statement.place(*found)
 
 
+def set_columns(measure: Measure, find: Callable[[Expression], tuple[tuple[str, str], ...]]) -> Measure:
+    """Return a measure, and what 0.11 read in its words, with the stored columns that they are worked out from."""
+    former = None if measure.former is None else set_columns(measure.former, find)
+    columns = () if measure.argument is None else find(measure.argument)
+    return replace(measure, columns=columns, former=former)
+
+
 # Part 2: sets of measures that are divided by each other.
 
 
@@ -265,7 +295,7 @@ def couple_measures(query: PrivateQuery, meetings: Iterable[Collection[int]] = (
     ordered = sorted({each for each in sets if each}, key=lambda each: sorted(map(repr, each)))
     weights = {each: Weight(number) for number, each in enumerate(ordered, start=1)}
     pairs = [
-        [] if output.key is not None else [replace(plain[at], weight=weights.get(within)) for at in output.places]
+        [] if not output.is_measure else [replace(plain[at], weight=weights.get(within)) for at in output.places]
         for output, within in zip(query.outputs, sets, strict=True)
     ]
     ranking = [_find_ranking(query, plain[0], pairs=pairs)] if query.clause.shape == "top" else []
@@ -299,7 +329,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
         within = _ALONE if output.divisor is None else frozenset(plain[each] for each in places)
         if output.end is not None:  # of the measure before it
             within = last.get(places, within)
-        elif output.key is None:
+        elif output.is_measure:
             within = last[places] = together.get(at, within)
         found.append(within)
     return found
@@ -315,4 +345,4 @@ def _find_ranking(query: PrivateQuery, ranking: Measure, *, pairs: Sequence[Sequ
 def is_released_number(inner: PrivateQuery, at: int) -> bool:
     """Say whether an output is a measure as it is released."""
     output = inner.outputs[at]
-    return output.key is None and output.divisor is None and output.end is None
+    return output.is_measure and output.divisor is None and output.end is None

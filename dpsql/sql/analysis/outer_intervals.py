@@ -117,7 +117,7 @@ def _replace_calls(
         measure = _find_output(arguments[0], sources, inners=found) if len(arguments) == 1 else None
         if measure is None:
             outputs = [output for source in sources for output in found[source.inner].outputs]
-            names = [output.name for output in outputs if output.key is None and output.end is None]
+            names = [output.name for output in outputs if output.is_measure and output.end is None]
             hint = f"Write {function} in the select list of the private query."
             if names:
                 hint = f"Write {function}({names[0]}), or write it in the private query."
@@ -276,7 +276,7 @@ def _find_output(
         return None
     ((source, column),) = found
     output = inners[source.inner].outputs[column.output]
-    return (source, column.output) if output.key is None and output.end is None else None
+    return (source, column.output) if output.is_measure and output.end is None else None
 
 
 def _write_quotient_end(

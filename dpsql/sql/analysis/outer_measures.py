@@ -215,7 +215,7 @@ def is_product(node: Tree) -> bool:
 def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:
     """Say whether an output counts some of the rows that another one counts."""
     outputs = query.outputs[part], query.outputs[of]
-    if any(each.key is not None or each.divisor is not None or each.end is not None for each in outputs):
+    if any(not each.is_measure or each.divisor is not None or each.end is not None for each in outputs):
         return False
     first, second = (query.measures[each.measure] for each in outputs)
     counts = first.aggregate is second.aggregate is Aggregate.ROWS and first.weight == second.weight

@@ -327,7 +327,7 @@ def read_sums_as_numeric(table: Tree, inner: PrivateQuery) -> None:
     names = list[str]()
     for output in inner.outputs:
         argument = inner.measures[output.measure].argument
-        is_released = output.key is None and output.divisor is None and output.end is None
+        is_released = output.is_measure and output.divisor is None and output.end is None
         if is_released and argument is not None and argument.type.family is Family.INTEGER:
             names += [] if argument.type.name in _SMALLER else [output.name]
     if not names or table.get("column_name_alias"):

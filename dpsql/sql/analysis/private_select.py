@@ -37,7 +37,9 @@ from dpsql.sql.analysis.measures import (
     name_unit,
     read_end_argument,
     read_measure,
+    set_columns,
 )
+from dpsql.sql.analysis.quantiles import is_quantile, read_quantile, refuse_end
 from dpsql.sql.analysis.ranked_statements import (
     ListReading,
     describe_cut_list,
@@ -47,10 +49,11 @@ from dpsql.sql.analysis.ranked_statements import (
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
+from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
+from dpsql.sql.ir.quantiles import Quantile
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
 from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
@@ -62,6 +65,7 @@ from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
+from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -76,13 +80,15 @@ _SELECT_PARTS = "with_ expressions from_ joins where group having order limit di
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEVEL = 0.95
+_CALLED = frozenset(["Anonymous", "Filter"])
+_AGGREGATES = RELEASED_AGGREGATES | INTERVAL_ENDS | QUANTILES
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], None]
 
 
 @dataclass(slots=True)
 class _Item:
-    """One item of the outermost select list; `expression` is None for an aggregate, which is the `measure`.
+    """One item of the outermost select list; `expression` is None for an aggregate: the `measure` or the `quantile`.
 
     With `end` it is an end of the interval of the measure. It is `added` if an option puts it beside the written items.
     """
@@ -93,6 +99,7 @@ class _Item:
     measure: ReadMeasure | None = None
     end: IntervalEnd | None = None
     added: bool = False
+    quantile: Quantile | None = None
 
 
 def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # noqa: C901, PLR0912, PLR0915 - one rule after another
@@ -100,7 +107,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     assert lifted.clause is not None  # noqa: S101 - of the caller
     reader, catalog, clause = sources.reader, sources.catalog, lifted.clause
     statement = reader.statement
-    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=_AGGREGATES))
     if read_row_count(reader, select.args.get("offset")):
         hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
         reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
@@ -138,6 +145,8 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     if measured:
         ordered = [items[term.output] for term in order]
         measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
+        if condition is not None and any(item.quantile is not None for item in items):
+            measures, condition = (replace(DISTINCT_UNITS, condition=condition),), None  # quantiles are of other rows
     if clause.shape == "all" or "domain" in clause.options:
         domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
     if measured:
@@ -146,19 +155,22 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             hint = "Count one of them: where both are there they are the same unit."
             raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
         unit = units[0][0] if units else unit
+    quantiles = _list_quantiles(items, body, catalog=catalog) if NAMES.search(statement.text) else {}
     outputs = list[Output]()
     for item in items:
         if item.expression is not None:
             outputs.append(Output(item.name, keys.index(item.expression)))
+        elif item.quantile is not None:
+            outputs.append(Output(item.name, None, quantile=list(quantiles).index(item.quantile)))
         elif item.measure is None or measures == (DISTINCT_UNITS,):
             outputs.append(Output(item.name, None, end=item.end))
         else:
             output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
             outputs.append(output.place([measures.index(each) for each in item.measure.every]))
     for at, each in enumerate(measures):
-        if each.argument is not None:
+        if each.argument is not None or each.former is not None:
             find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
-            found = replace(each, columns=find(each.argument, body.source, catalog=catalog))
+            found = set_columns(each, partial(find, source=body.source, catalog=catalog))
             if each.factor is not None:
                 of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
                 found = replace(found, factor=replace(each.factor, columns=of_factor))
@@ -184,6 +196,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         materialized=catalog.materialized,
         private_tables=catalog.private_tables,
         measures=measures,
+        quantiles=tuple(quantiles.values()),
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
         bucket_note=bucket_note,
         charged_values=find_charged_values(body, unit, catalog=catalog),
@@ -193,6 +206,14 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     if clause.per is not None or "partitions" in clause.options:
         query = read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
     return _count_key_values(query, catalog)
+
+
+def _list_quantiles(items: list[_Item], body: FromWhere, *, catalog: Catalog) -> dict[Quantile, Quantile]:
+    """Return the quantiles of a select list, each once and in the order of their words, with their columns."""
+    found = sorted({item.quantile for item in items if item.quantile is not None}, key=repr)
+    return {
+        each: replace(each, columns=find_private_columns(each.argument, body.source, catalog=catalog)) for each in found
+    }
 
 
 def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
@@ -216,11 +237,14 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
         if is_measure(node):
             found.append(_Item(alias or text, None, node, read_measure(reader, node)))
             continue
+        if kind in _CALLED and is_quantile(node):
+            found.append(_Item(alias or text, None, node, quantile=read_quantile(reader, node)))
+            continue
         if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
             found.append(_Item(alias or text, None, node))
             continue
         below = [] if kind == "Column" else [cast("Node", part) for part in node.walk()]
-        if below and any(is_measure(part) or find_function(part) in INTERVAL_ENDS for part in below):
+        if below and any(_is_released(part) for part in below):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
             raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
@@ -233,6 +257,11 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
         name = reader.column(node).name if is_column and not alias else alias or text
         found.append(_Item(name, reader.read(node), node))
     return found
+
+
+def _is_released(node: Node) -> bool:
+    """Say whether a node is a measure, a quantile, or an end of an interval."""
+    return is_measure(node) or is_quantile(node) or find_function(node) in INTERVAL_ENDS
 
 
 def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clause) -> tuple[Expression, ...]:  # noqa: C901, PLR0912 - one rule after another
@@ -319,6 +348,7 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
     for item in items:
         name = find_function(item.node)
         if name in INTERVAL_ENDS:
+            _refuse_ends_of_quantiles(reader, item.node, items=items)
             end = IntervalEnd(name in HIGH_ENDS, level)
             found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
             continue
@@ -342,6 +372,17 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
             reason = "intervals would add a column of a name that is there already."
             raise Refusal("output-names", reason, hint=hint, place=reader.place(item.node))
     return found
+
+
+def _refuse_ends_of_quantiles(reader: Reader, node: Node, *, items: list[_Item]) -> None:
+    """Refuse an end of the interval of a quantile, which is named or written."""
+    argument = node.expressions[0] if len(node.expressions) == 1 else None
+    if argument is None:
+        return
+    named = [item.name for item in items if item.quantile is not None]
+    is_named = type(argument).__name__ == "Column" and ascii_lower(argument.name) in map(ascii_lower, named)
+    if is_named or is_quantile(argument):
+        raise refuse_end(reader, node, name=find_function(node))
 
 
 def _list_named(items: list[_Item]) -> list[tuple[str, ReadMeasure]]:
@@ -387,7 +428,7 @@ def _read_having_term(reader: Reader, node: Node, *, items: list[_Item]) -> Havi
     sign = _COMPARISONS.get(type(node).__name__, "")
     sides = [(node.this, node.expression, sign), (node.expression, node.this, _MIRRORED.get(sign, sign))]
     for left, right, operator in sides if sign else []:
-        is_value = is_measure(left) or find_function(left) in INTERVAL_ENDS or type(left).__name__ == "Column"
+        is_value = _is_released(left) or type(left).__name__ == "Column"
         output = _find_output(reader, left, items=items) if is_value else None
         value = None
         if type(right).__name__ in {"Literal", "Neg", "Paren"}:
@@ -412,8 +453,12 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
         for position, item in enumerate(items):
             if ascii_lower(item.name) == ascii_lower(node.name):
                 return position
+    if is_quantile(node):
+        quantile = read_quantile(reader, node)
+        return next((at for at, item in enumerate(items) if item.quantile == quantile), None)
     measure, is_high, expression = None, None, None
     if find_function(node) in INTERVAL_ENDS:
+        _refuse_ends_of_quantiles(reader, node, items=items)
         measure = read_end_argument(reader, node, named=_list_named(items))
         is_high = find_function(node) in HIGH_ENDS
     elif is_measure(node):
@@ -421,7 +466,8 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
     else:
         expression = reader.read(node)
     for position, item in enumerate(items):
-        if (item.expression, item.measure, item.end and item.end.is_high) == (expression, measure, is_high):
+        found = item.expression, item.measure, item.end and item.end.is_high
+        if item.quantile is None and found == (expression, measure, is_high):
             return position
     return None
 
@@ -434,6 +480,7 @@ def _choose_measures(
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
     counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
     others come in the order of their words, so the same measures, listed in another order, are the same question.
+    Groups with averages alone are ranked by the number of rows of the first.
     """
     found = [item.measure for item in measured if item.measure is not None]
     conditions = {each.measure.condition for each in found}
@@ -446,6 +493,8 @@ def _choose_measures(
             for each in (*ordered, *measured)
             if each.measure is not None and each.measure.divisor is None
         ]
+        # an average does not rank: where there are no others, the number of its rows does, which divides it
+        able = able or [each.divisor for each in found if each.divisor is not None and each.statistic is None]
         if not able:
             unit, where = write_name(name_unit(reader)), reader.place(measured[0].node)
             hint = (
@@ -660,17 +709,19 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
         if output.key is not None and is_cut:
             reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
             raise Refusal("order", reason, hint=by_measure, place=place)
-        if output.key is None and not first.descending:
+        if output.quantile is not None and is_cut:
+            raise Refusal("aggregate", "A quantile does not rank groups.", hint=by_measure, place=place)
+        if output.divisor is not None and (is_cut or output.statistic is not None):
+            reason = f"{_describe_unranked(output.statistic)} does not rank groups."
+            hint = by_measure if output.statistic is None else "Order by COUNT(*) or SUM, largest first."
+            raise Refusal("aggregate", reason, hint=hint, place=place)
+        if output.is_measure and output.divisor is None and not first.descending:
             reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
             hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
             raise Refusal("order", reason, hint=hint, place=place)
-        if output.divisor is not None:
-            hint = "Order by COUNT(*) or SUM, largest first."
-            reason = f"{_describe_unranked(output.statistic)} does not rank groups."
-            raise Refusal("aggregate", reason, hint=hint, place=place)
     outputs = [(term, query.outputs[term.output]) for term in query.keep]
     tests_others = any(
-        term.operator not in {">", ">="} or output.measure != 0 or output.divisor is not None
+        term.operator not in {">", ">="} or (output.measure, output.divisor, output.quantile) != (0, None, None)
         for term, output in outputs
     )
     if computed is not None and not tests_others:

@@ -520,8 +520,9 @@ def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Cat
     rank = "most frequent" if is_of_rows else "largest"
     of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
     order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
-    if query.order and query.outputs[query.order[0].output].key is not None:
-        names = [each.name for each in query.outputs if each.key is None and not each.measure and each.divisor is None]
+    first = query.outputs[query.order[0].output] if query.order else None
+    if first is not None and (not first.is_measure or first.divisor is not None):
+        names = [each.name for each in query.outputs if each.is_measure and not each.measure and each.divisor is None]
         name = next(iter(names), "")
         order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
     found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")

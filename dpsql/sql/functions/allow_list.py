@@ -613,7 +613,11 @@ EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
     "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
     "weighted_avg".split()
 )
-WRITTEN_AGGREGATES = EVERY_AGGREGATE | SPREADS.keys()  # and VAR, as SQL Server has it
+QUANTILES = frozenset(  # that a private query releases; the last is GoogleSQL's
+    "median percentile_cont percentile_disc quantile quantile_cont quantile_disc approx_quantile "
+    "approx_quantiles".split()
+)
+WRITTEN_AGGREGATES = EVERY_AGGREGATE | QUANTILES | SPREADS.keys()  # and VAR, as SQL Server has it
 REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 

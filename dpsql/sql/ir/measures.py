@@ -111,6 +111,7 @@ class Measure:
     value, to which every row is clamped, where it is narrower than the bounds; None where nothing more is known.
     Measures of one `weight` count each unit alike. With a `factor` products of two distances are added up and, of
     squares, half of the greatest one is subtracted from each. `words` are what the analyst wrote, with their place.
+    `former` is the measure that 0.11 read in these words, where it is another one.
     """
 
     aggregate: Aggregate
@@ -123,6 +124,7 @@ class Measure:
     weight: Weight | None = None
     factor: Factor | None = None
     words: Place | None = field(default=None, compare=False, repr=False)
+    former: Measure | None = field(default=None, compare=False, repr=False)
 
     @property
     def type(self) -> Type:

@@ -17,6 +17,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
+from dpsql.sql.ir.quantiles import Quantile
 from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import DOUBLE, Type
@@ -60,7 +61,7 @@ class Output:
 
     With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1. With a
     `statistic` it is that, computed from these two and the `others`. With `end` it is not the released value, but an
-    end of its interval.
+    end of its interval. With `quantile` it is that quantile, by its number, and neither a key nor a measure.
     """
 
     name: str
@@ -68,8 +69,14 @@ class Output:
     measure: int = 0
     divisor: int | None = None
     end: IntervalEnd | None = None
+    quantile: int | None = None
     others: tuple[int, ...] = ()
     statistic: Statistic | None = None
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether it is a measure, or computed from measures."""
+        return self.key is None and self.quantile is None
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -307,7 +314,8 @@ class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
     `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
-    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the keys
+    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups; the `quantiles` are those of
+    the groups that are returned. With a `domain` the keys
     take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. With `item_salts`, which are private to the session, each unit
     has its items counted in the order of a hash under them. Each `materialized` set comes with the path of its
@@ -339,6 +347,7 @@ class PrivateQuery:
     domain: Domain | None = None
     partitions: Partitions | None = None
     measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
+    quantiles: tuple[Quantile, ...] = ()
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
@@ -393,7 +402,7 @@ class PrivateQuery:
     @property
     def releases_counts(self) -> bool:
         """Say whether the select list names a measure."""
-        return any(output.key is None for output in self.outputs)
+        return any(output.key is None and output.quantile is None for output in self.outputs)
 
     @property
     def counts_units_alone(self) -> bool:
@@ -406,6 +415,8 @@ class PrivateQuery:
         return tuple(
             self.keys[output.key].type
             if output.key is not None
+            else self.quantiles[output.quantile].type
+            if output.quantile is not None
             else (self.measures[output.measure].type if output.divisor is None else DOUBLE)
             for output in self.outputs
         )

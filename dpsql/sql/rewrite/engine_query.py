@@ -358,12 +358,14 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
     is_open = query.domain is None and not draft.request.every
     if draft.source.form is Form.COUNTS:
         groups = build_stored_sums(draft.writer, query, names=names, stored=draft.source.steps)
-        where = _list_candidates(draft) if query.domain is not None else f"{sums[0]} > 0" if is_open else ""
+        where = f"{sums[0]} > 0" if is_open else ""
+        if query.domain is not None:
+            where = list_candidates(draft.writer, query.domain, names=names, ctes=draft.ctes)
         groups = compose("SELECT * FROM ({groups})\nWHERE {where}", groups=groups, where=where)
         return draft.complete(groups, sums, units=_count_stored_units(draft)), sums
     pairs, units = _list_contributions(draft), ""
     if query.domain is not None:
-        where = _list_candidates(draft)
+        where = list_candidates(draft.writer, query.domain, names=names, ctes=draft.ctes)
         pairs = compose("SELECT * FROM ({pairs}) WHERE {where}", pairs=pairs, where=where)
     if bound is not None:
         if counts_items(query):
@@ -453,7 +455,7 @@ def _list_units(draft: _Draft) -> str:
         draft.ctes.extend(ctes)
     if draft.domain is None:
         return rows
-    where = _list_candidates(draft)
+    where = list_candidates(draft.writer, draft.domain, names=names, ctes=draft.ctes)
     columns = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
     template = "SELECT {columns} FROM ({rows}) WHERE {where}"
     return compose(template, columns=[*names, *columns], rows=rows, where=where)
@@ -517,7 +519,7 @@ def _count_distinct_units(pairs: str) -> str:
     return compose(template, pairs=pairs)
 
 
-def _list_candidates(draft: _Draft) -> str:
+def list_candidates(writer: Writer, domain: Domain, *, names: list[str], ctes: list[str]) -> str:
     """Add the CTEs of the candidates of the known domain, and return the condition that the keys of a row are there.
 
     WITH dpsql_domain AS (SELECT DISTINCT dpsql_key_1 FROM (VALUES ('Paris'), ('Rome')) AS dpsql_listed(dpsql_key_1)
@@ -526,16 +528,14 @@ def _list_candidates(draft: _Draft) -> str:
 
     With several keys dpsql_domain has all combinations of the values in dpsql_domain_1, dpsql_domain_2 and so on.
     """
-    if draft.query.domain is None:
-        return ""
-    factors, tables = list_factors(draft.query.domain), list[str]()
-    for at, (factor, name) in enumerate(zip(factors, draft.names, strict=True)):
+    factors, tables = list_factors(domain), list[str]()
+    for at, (factor, name) in enumerate(zip(factors, names, strict=True)):
         tables.append(_name_factor(at, factors))
-        draft.ctes.append(f"{tables[-1]} AS MATERIALIZED ({_build_values(draft.writer, factor, name=name)})")
+        ctes.append(f"{tables[-1]} AS MATERIALIZED ({_build_values(writer, factor, name=name)})")
     if len(tables) > 1:
         product = "dpsql_domain AS MATERIALIZED (SELECT {keys} FROM {tables})"
-        draft.ctes.append(compose(product, keys=draft.names, tables=" CROSS JOIN ".join(tables)))
-    return _is_candidate(draft.query.domain, draft.names)
+        ctes.append(compose(product, keys=names, tables=" CROSS JOIN ".join(tables)))
+    return _is_candidate(domain, names)
 
 
 def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
@@ -629,7 +629,7 @@ def _cut_groups(
     WHERE dpsql_count >= 12 OR dpsql_number IN ($1, $2) OR dpsql_number > $3 OR dpsql_number <= 1
     """
     keys, last = sort_nulls_last(names), cut.places
-    named = _is_named(writer, cut.names, names=names)
+    named = is_named(writer, cut.names, names=names)
     numbers = [f"system.main.row_number() OVER (ORDER BY {keys}) AS dpsql_number"]
     if cut.value is None:
         cut_sql = compose(
@@ -665,7 +665,7 @@ def _cut_groups(
     return cut_sql, start
 
 
-def _is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: Sequence[str]) -> str:
+def is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: Sequence[str]) -> str:
     """Return the condition that the keys of a group are those of one of the listed names; "" for none."""
     if not listed:
         return ""

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.sql.functions.allow_list import WRITTEN_AGGREGATES
+from dpsql.sql.functions.allow_list import QUANTILES, WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class CallNodes:
-    """A call of an aggregate with its FILTER; it `is_qualified` by a schema."""
+    """A call of an aggregate with its WITHIN GROUP and its FILTER; it `is_qualified` by a schema."""
 
     nodes: Nodes
     is_qualified: bool = False
@@ -324,6 +324,8 @@ def call_at(nodes: Nodes, at: int) -> CallNodes | None:
     if name_of(nodes, at) not in AGGREGATES or kind_of(nodes, at + 1) != "L_PAREN":
         return None
     end = at + 2
+    if name_of(nodes, at) in QUANTILES:
+        end += _count_behind_quantile(nodes, end)
     if kinds_of(nodes[end : end + 2]) == ["FILTER", "L_PAREN"]:
         end += 2
     return (
@@ -331,6 +333,13 @@ def call_at(nodes: Nodes, at: int) -> CallNodes | None:
         if kind_of(nodes, end) == "OVER"
         else CallNodes(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
     )
+
+
+def _count_behind_quantile(nodes: Nodes, at: int) -> int:
+    """Return how many nodes from one on belong to the quantile before it: WITHIN GROUP (...), or [OFFSET(90)]."""
+    if name_of(nodes, at) == "within" and name_of(nodes, at + 1) == "group" and kind_of(nodes, at + 2) == "L_PAREN":
+        return 3
+    return int(kind_of(nodes, at) == "L_BRACKET")
 
 
 def find_calls(nodes: Nodes) -> list[CallNodes]:

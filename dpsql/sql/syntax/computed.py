@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS, QUANTILES
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 RELEASED = '"dpsql released"'
 _NAME = "dpsql measure "
 _AS_TEXT = "="  # before a text that stands in place of another one
-_RANKING = frozenset(["count", "sum"])
-_HOISTED = _RANKING | {"avg"} | SPREADS.keys()
+_RANKING = frozenset(["count", "count_if", "countif", "sum"])
+_HOISTED = _RANKING | {"avg"} | SPREADS.keys() | QUANTILES
 _CLAUSES = ("FROM", "WHERE", "GROUP_BY", "HAVING", "WINDOW", "QUALIFY", "ORDER_BY", "LIMIT", "OFFSET")
 _LITERALS = frozenset(["NUMBER", "STRING", "NULL", "TRUE", "FALSE"])
 _NOT_A_COLUMN_AFTER = frozenset(
@@ -469,7 +469,7 @@ class SelectReader:
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
-        """Return the measure that ranks: the first that is no average or spread."""
+        """Return the measure that ranks: the first that is no average, spread or quantile."""
         return next((each.words for each in self.measures if each.words[0].text in _RANKING), None)
 
     def _follow(self, nodes: Nodes) -> Direction | None:

@@ -28,6 +28,7 @@ In the expressions of a private query:
     x = ANY (SELECT y FROM t)                  x IN (SELECT y FROM t)
     x = ANY ('{a,b}'), x = ANY ($1)            x = any of(...), as the items are in the value
     x LIKE ANY (ARRAY['a%', 'b%'])             x LIKE any item(...), in PostgreSQL
+    COUNT_IF(c), IIF(c, x, y)                  COUNT(*) FILTER (WHERE c), IF(c, x, y)
     SUM(x, contribution_bounds_per_group => (0, 5))    SUM(x, stated bounds (0, 5)), which sqlglot reads as an argument
 
 The names of such calls hold a character that no statement can hold. FETCH, OFFSET and LIMIT are reserved words in
@@ -61,7 +62,9 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS, read_conditional_call
 from dpsql.sql.syntax.named_bounds import state_bounds
+from dpsql.sql.syntax.quantile_forms import NAMES, write_quantiles
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
@@ -80,7 +83,8 @@ _FORMATS = {
 }
 DATE_FUNCTIONS = frozenset(_FORMATS)
 _EXPRESSIONS = re.compile(  # the words of the forms of expressions; ~~ is LIKE
-    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>|clamped",
+    "date|timestamp|interval|lateral|sample|substring|trim|position|extract|any|some|all|like|~|=>|clamped|"
+    "count_?if|iif|iff",
     re.IGNORECASE,
 )
 _TYPED = frozenset(["date", "timestamp", "datetime"])
@@ -117,8 +121,10 @@ def normalize_clauses(
     return _apply(tokens, forms) if forms else list(tokens)
 
 
-def normalize_expressions(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
-    """Return the tokens of a private query with each expression in its plain form."""
+def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, quantiles: bool = False) -> list[Token]:
+    """Return the tokens of a private query with each expression in its plain form, and its `quantiles` as calls."""
+    if quantiles and NAMES.search(statement.text):
+        tokens = write_quantiles(statement, tokens)
     if not _EXPRESSIONS.search(statement.text):
         return tokens
     kinds, words = set(kinds_of(tokens)), {ascii_lower(token.text) for token in tokens}
@@ -131,6 +137,8 @@ def normalize_expressions(statement: ScannedStatement, tokens: list[Token]) -> l
         forms.append(partial(_read_call, statement=statement))
     if words & _QUANTIFIERS.keys():
         forms.append(_read_comparison)
+    if words & CONDITIONAL_CALLS:
+        forms.append(read_conditional_call)
     tokens = _apply(tokens, forms)
     return state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 

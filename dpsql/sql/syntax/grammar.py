@@ -26,6 +26,7 @@ from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_l
 from dpsql.sql.syntax.block import Block, first_token, flatten, kind_of, kinds_of, last_token, nest, split, walk
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, normalize_expressions
 from dpsql.sql.syntax.named_bounds import STATED
+from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, propose_quantile
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ _TYPES = {
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
 _SPECIAL_CALLS = frozenset(["cast", "try_cast", "extract", "count", "unnest", ANY_OF, ALL_OF, ANY_ITEMS, ALL_ITEMS])
+_READ_CALLS = frozenset([STATED, QUANTILE, DESCENDING])
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
     "For the top of each partition group by both columns and write TOP 3 PRIVATE PER country WITH (partitions = ['DE', "
@@ -166,7 +168,7 @@ def settle(statement: ScannedStatement, tokens: list[Token], *, aggregates: Coll
     """
     from sqlglot import Token, TokenType
 
-    tokens, settled = normalize_expressions(statement, tokens), list[Token]()
+    tokens, settled = normalize_expressions(statement, tokens, quantiles="median" in aggregates), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]  # of the statement and each open parenthesis or CASE: the keyword last seen there
@@ -307,7 +309,7 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
             hint, where = "Write VARCHAR, DECIMAL(10, 2) and the like.", statement.place(token)
             raise Unsupported("type", "This type is not read.", hint=hint, place=where)
         return _TYPES[word], token.text
-    if token.text == STATED:
+    if token.text in _READ_CALLS:
         return "VAR", token.text
     if word in _GROUPING_SETS and calls:
         raise _no_grouping_sets(statement, token)
@@ -332,6 +334,8 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     if is_keyword:
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
+        if word in EVERY_AGGREGATE and besides.issuperset(INSIDE):
+            raise _not_of_each_unit(statement, token, word=word)
         raise _no_function(statement, token, word=word)
     if word in _RESERVED or kind == "SEMICOLON":
         hint, where = _HINTS.get(word, "Quote it with double quotes if it is a name."), statement.place(token)
@@ -358,6 +362,12 @@ def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
         hint = f"Write a query for each grouping: {' and '.join(filter(None, [', '.join(queries[:-1]), queries[-1]]))}."
     reason = "ROLLUP, CUBE and GROUPING SETS are for the GROUP BY of a private query itself."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
+
+
+def _not_of_each_unit(statement: ScannedStatement, token: Token, *, word: str) -> Refusal:
+    reason = f"{word} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+    hint = _INSTEAD.get(word, "Write AVG(x), MIN(x) or MAX(x) there.")
+    return Refusal("not-row-local", reason, hint=hint, place=statement.place(token))
 
 
 def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str, ...]]:
@@ -387,6 +397,9 @@ def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str
 
 def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Refusal | Unsupported:
     code, place = "not-row-local", statement.place(token)
+    if word in {"min", "max"}:
+        reason = f"{word} is the value of one unit alone, and is not released: a quantile near it is."
+        return Refusal(code, reason, hint=propose_quantile(statement, token), place=place)
     if word == "corr":
         return Refusal(code, _CORR[0], hint=_CORR[1], place=place)
     if word in SPREADS:
@@ -394,7 +407,9 @@ def _no_function(statement: ScannedStatement, token: Token, *, word: str) -> Ref
         hint = "Select it there, or write AVG(x * x) - AVG(x) * AVG(x) over public tables."
         return Refusal(code, reason, hint=hint, place=place)
     if word in EVERY_AGGREGATE:
-        reason = f"{word} is an aggregate that is not released: COUNT, SUM, AVG, VARIANCE, STDDEV and COVAR are."
+        reason = (
+            f"{word} is an aggregate that is not released: COUNT, SUM, AVG, quantiles, VARIANCE, STDDEV and COVAR are."
+        )
         return Refusal(code, reason, hint=_INSTEAD.get(word, _MEANING), place=place)
     if word in REFUSED:
         hint = _VOLATILE if word in {"random", "uuid"} else _EACH_PARTITION

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"  # a name that no statement can hold
 PER_GROUP, PER_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
 _WITH_BOUNDS = {
-    **dict.fromkeys("count approx_count_distinct sum avg".split(), PER_GROUP),
+    **dict.fromkeys("count count_if countif approx_count_distinct sum avg".split(), PER_GROUP),
     **dict.fromkeys("median quantile quantile_cont quantile_disc percentile_cont percentile_disc".split(), PER_ROW),
     "approx_quantiles": PER_ROW,
     **dict.fromkeys(SPREADS, PER_ROW),

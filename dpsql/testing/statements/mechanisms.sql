@@ -261,3 +261,27 @@ SELECT country, COUNT(*) AS c, SUM(n) AS s, COUNT(DISTINCT user_id) AS u FROM re
 
 # units_of_bounded_sums: top 2 units
 SELECT country, n, COUNT(*) AS c FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# measure_quantile: bins
+SELECT MEDIAN(n) AS m FROM reads PRIVATE;
+
+# measure_quantile_of_whole_numbers: bins
+SELECT QUANTILE_DISC(n, 0.5, contribution_bounds_per_row => (0, 20)) AS m FROM reads PRIVATE;
+
+# measure_quantile_filtered: bins
+SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price DESC) FILTER (WHERE flag) AS q FROM reads PRIVATE;
+
+# measure_quantile_of_a_wide_range: bins
+SELECT QUANTILE_CONT(price, 0.25, contribution_bounds_per_row => (0.01, 500)) AS q FROM reads PRIVATE;
+
+# measure_quantile_of_decimals: bins
+SELECT MEDIAN(amount) AS m FROM reads PRIVATE;
+
+# measure_quantile_of_an_expression: bins
+SELECT MEDIAN(CASE WHEN flag THEN n ELSE price END) AS m FROM reads PRIVATE;
+
+# measure_quantile_of_groups: bins
+SELECT country, MEDIAN(price) AS m FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# measure_quantile_bounded: bins 2
+SELECT country, n, MEDIAN(price) AS m FROM reads GROUP BY ALL TOP 9 PRIVATE;

@@ -42,7 +42,8 @@ NAMES = """
     not_in_private exists_private union except unnest unit_and_key unit_sum_of_decimals window_first window_sums
     domain_listed domain_stored per per_one_each bound_one bound_five bound_twenty_by_label weighted weighted_of_all
     public_order public_groups measure_ranked_by_sum measure_weighted measure_weighted_of_all
-    measure_averages_of_decimals measure_averages_of_groups measure_per_one_each
+    measure_averages_of_decimals measure_averages_of_groups measure_quantile_of_groups measure_quantile_bounded
+    measure_per_one_each
 """
 
 

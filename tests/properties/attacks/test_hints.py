@@ -110,7 +110,11 @@ def exposed(text: str, error: Error, found: re.Match[str]) -> str:
 
 FOLLOW: list[tuple[str, Follow]] = [
     (r"Did you mean (\S+)\?", nearest),
-    (r"^Write (.+\)), with your own bounds", lambda text, error, found: swap_fragment(text, error, found[1])),
+    (
+        r"^Write (.+\)), with your own (?:bounds|number)",
+        lambda text, error, found: swap_fragment(text, error, found[1]),
+    ),
+    (r"^Write one text for each row, such as (.+)\.$", lambda text, error, found: swap_call(text, error, found[1])),
     (
         r"End the query with (GROUP BY ALL TOP 10 PRIVATE)",
         lambda text, _, found: re.sub(r"PRIVATE$", found[1], text),

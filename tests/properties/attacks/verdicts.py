@@ -85,7 +85,7 @@ def verdict(text: str, catalog: Catalog) -> Verdict:
     query = private_part(found)
     if query is None:
         return Verdict(type(found).__name__)
-    counting, clause = rewrite_leaders(query, 10), query.clause
+    counting, clause = rewrite_leaders(replace(query, item_salts=(1, 2)), 10), query.clause
     options = tuple(sorted((name, str(option.value).lower()) for name, option in clause.options.items()))
     released = (query.order, query.limit, query.keep, tuple(output.key for output in query.outputs))
     return Verdict(

@@ -58,7 +58,10 @@ def note_of(items: str, clause: str = "", session: Session | None = None) -> str
         ),
         (
             "SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END) AS m",
-            "SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END): each user counted with at most 20, so the true sum can be higher",
+            (
+                "SUM(CASE WHEN x > 1 THEN 1 ELSE 0 END): each user counted with at most 20 rows, so the true number "
+                "can be higher"
+            ),
         ),
         (
             "SUM( x,\n contribution_bounds_per_group => (-2, 50)) AS m",

@@ -153,8 +153,8 @@ def test_most_bounds_are_reached() -> None:
 def _choose(choose: Callable[..., float]) -> Callable[..., Rows]:
     right = row_counts._join
 
-    def join(relation: Joined, tables: object) -> Rows:
-        found = right(relation, tables)  # type: ignore[arg-type]
+    def join(relation: Joined, tables: object, **known: object) -> Rows:
+        found = right(relation, tables, **known)  # type: ignore[arg-type]
         sides = [row_counts.count_rows(side, tables) for side in (relation.left, relation.right)]  # type: ignore[arg-type]
         total = choose(side.total for side in sides)
         return replace(found, total=total, with_row=dict.fromkeys(found.with_row, 1))
@@ -171,6 +171,45 @@ def test_other_rules_cut_some_unit(mutant: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(row_counts, "_join", MUTANTS[mutant])
     assert measures.count_rows is expression_bounds.count_rows is row_counts.count_rows
     assert list_cut(["a JOIN b ON a.u = b.u"])
+
+
+OF_USERS = "(SELECT u, k, SUM(x) AS s, COUNT(*) AS n, MAX(x) AS m FROM a GROUP BY u, k) AS s"
+OF_UNKNOWN = "(SELECT u, k, SUM(w) AS s FROM wild GROUP BY u, k) AS s"
+IN_GROUPS = {  # FROM, the unit and what the query groups by, and the bounds of measures in one group
+    (OF_USERS, "u", "k"): {"COUNT(*)": 1, "SUM(s)": 9, "SUM(n)": 2, "SUM(m)": 9},
+    (OF_USERS, "u", "k % 2"): {"COUNT(*)": 2, "SUM(s)": 9},  # several keys in one group
+    (OF_USERS, "u", "n"): {"COUNT(*)": 2},  # of what does not group the subquery
+    (f"(SELECT u AS v, k AS j, s FROM {OF_USERS}) AS r", "v", "j"): {"COUNT(*)": 1, "SUM(s)": 9},
+    (f"{OF_USERS} JOIN c USING (u)", "u", "s.k"): {"COUNT(*)": 1, "SUM(s)": 9, "SUM(z)": 9},
+    (f"{OF_USERS} JOIN b ON s.u = b.u", "s.u", "s.k"): {"COUNT(*)": 3, "SUM(s)": 27, "SUM(y)": 9},
+    (f"{OF_USERS} LEFT JOIN b ON s.u = b.u", "s.u", "b.k"): {"COUNT(*)": 6},
+    (OF_UNKNOWN, "u", "k"): {"COUNT(*)": 1, "SUM(s)": 9},  # without `rows`
+}
+
+
+def find_bounds_in_groups(source: str, key: str, names: list[str]) -> Found:
+    listed = ", ".join(f"{name} AS m{at}" for at, name in enumerate(names))
+    sql = f"SELECT {key} AS g, {listed} FROM {source} GROUP BY {key} TOP 5 PRIVATE"
+    query = analyze(sql, CATALOG, accepts_pattern=lambda _: False)
+    assert isinstance(query, PrivateQuery)
+    query = replace(query, clause=replace(query.clause, shape="total"))  # sums may be below 0, and do not rank then
+    bounds = [each.bounds for each in bound_measures(query, TERMS).measures]
+    places = [output.measure for output in query.outputs if output.key is None]
+    found = {name: bounds[at] for name, at in zip(names, places, strict=True)}
+    return {name: (each.low * each.step, each.high * each.step) for name, each in found.items() if each is not None}
+
+
+@pytest.mark.parametrize("shape", IN_GROUPS)
+def test_a_row_of_each_unit_and_key_is_one_row_in_a_group_of_the_key(shape: tuple[str, str, str]) -> None:
+    source, unit, key = shape
+    wanted = IN_GROUPS[shape]
+    found = find_bounds_in_groups(source, key, list(wanted))
+    assert {name: high for name, (_, high) in found.items()} == wanted
+    for name, (low, high) in found.items():
+        inner = f"SELECT {name} AS v FROM {source} GROUP BY {unit}, {key}"
+        least, most = open_units().execute(f"SELECT MIN(v), MAX(v) FROM ({inner})").fetchone() or (0, 0)
+        if "wild" not in source or name == "COUNT(*)":
+            assert low - 1e-6 <= least <= most <= high + 1e-6
 
 
 @pytest.mark.parametrize("measure", ["COUNT(*)", "SUM(x)"])

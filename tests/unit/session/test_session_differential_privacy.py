@@ -29,6 +29,7 @@ def session_over(**settings: object) -> Session:
     return session_on(shared(CREATE, ROWS, PUBLIC), policy)
 
 
+PLAIN = {"limits": dpsql.Limits(default_k=5, max_epsilon=20)}
 SESSION = session_over(limits=dpsql.Limits(default_k=5, max_epsilon=20))
 READ = {
     f"{HEAD} {COUNTS}": "TOP 5 PRIVATE",
@@ -157,13 +158,64 @@ def test_what_does_not_convert_is_refused_with_what_to_write(sql: str) -> None:
     assert session.sql(sql.replace(wrong, right)).receipt.read_as  # as the hint says
 
 
-def test_min_units_of_the_policy_are_enough() -> None:
-    tables = {"orders": dpsql.PrivateTable("user_id", min_units=40)}
-    session = session_over(tables=tables)
-    question = "product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"
-    session.sql(f"{HEAD} OPTIONS (min_privacy_units_per_group = 40) {question}")
-    with pytest.raises(Error, match="min_privacy_units_per_group = 40"):
-        session.sql(f"{HEAD} OPTIONS (min_privacy_units_per_group = 41) {question}")
+USERS = "product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product"
+
+
+def session_with(min_units: int | None) -> Session:
+    return session_over(tables={"orders": dpsql.PrivateTable("user_id", bounds={"rows": 8}, min_units=min_units)})
+
+
+@pytest.mark.parametrize("policy", [None, 20, 40])
+def test_more_units_than_the_policy_wants_have_the_threshold_of_a_policy_with_so_many(policy: int | None) -> None:
+    asked = session_with(policy).explain(f"{HEAD} OPTIONS (min_privacy_units_per_group = 41) {USERS}")
+    there = session_with(41).explain(f"{HEAD} {USERS}")
+    assert (asked.selection, asked.worst_case, asked.key) == (there.selection, there.worst_case, there.key)
+    assert asked.least_threshold == there.least_threshold > 40
+    assert asked.key != session_with(policy).explain(f"{HEAD} {USERS}").key
+
+
+@pytest.mark.parametrize("stated", [1, 30, 40])
+def test_fewer_units_than_the_policy_wants_are_those_of_the_policy(stated: int) -> None:
+    asked = session_with(40).explain(f"{HEAD} OPTIONS (min_privacy_units_per_group = {stated}) {USERS}")
+    there = session_with(40).explain(f"{HEAD} {USERS}")
+    assert (asked.selection, asked.key) == (there.selection, there.key)
+
+
+def test_the_groups_that_are_returned_have_so_many_units() -> None:
+    """500 units in p1 and 40 in p2: with at least 200 p2 is not returned, except with probability delta."""
+    rows = "INSERT INTO orders SELECT i, 'p1', 1, DATE '2026-01-01' FROM range(500) t(i) UNION ALL "
+    rows += "SELECT 1000 + i, 'p2', 1, DATE '2026-01-01' FROM range(40) t(i)"
+    create = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount INT, ts DATE)"
+    policy = dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": dpsql.PrivateTable("user_id")}, **PLAIN)
+    session = session_on(shared(create, rows), policy)
+    all_of_them = session.sql(f"{HEAD} {USERS}").fetchall()
+    assert [key for key, _ in all_of_them] == ["p1", "p2"]
+    some = session.sql(f"{HEAD} OPTIONS (min_privacy_units_per_group = 200) {USERS}").fetchall()
+    assert [key for key, _ in some] == ["p1"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 41) {COUNTS}", "min-units"),  # ranked by rows
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 41) COUNT(*) AS n FROM orders", "min-units"),
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 41) {DAYS}", "min-units"),
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 0) {USERS}", "option-range"),
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 2.5) {USERS}", "option-range"),
+        (f"{HEAD} OPTIONS (min_privacy_units_per_group = 1e12) {USERS}", "option-range"),
+    ],
+)
+def test_where_no_threshold_sees_to_it_the_units_of_a_group_are_refused(sql: str, code: str) -> None:
+    session = session_with(None)
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert refused.value.code == code
+    assert session.budget.refunded.spent == 0
+    mended = re.sub(r"= [0-9.e]+\)", "= 50)", sql) if code == "option-range" else re.sub(r"OPTIONS \(.*?\) ", "", sql)
+    if "another ranking" in refused.value.reason:
+        assert "Select COUNT(DISTINCT user_id) first" in (refused.value.hint or "")
+        mended = sql.replace("COUNT(*) AS n", "COUNT(DISTINCT user_id) AS u, COUNT(*) AS n")
+    assert session.sql(mended).receipt.items_charged > 0  # as the hint says
 
 
 def test_other_certificates_take_no_terms_of_a_whole_query() -> None:

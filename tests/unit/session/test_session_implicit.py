@@ -245,7 +245,7 @@ REFUSED = {
     "SELECT product, COUNT(*) * amount AS n FROM orders GROUP BY product": "not-a-key",
     "SELECT product, SUM(amount) / COUNT(*) AS m FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "order",
     "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY product ORDER BY n LIMIT 3": "order",
-    "SELECT product, ROUND(AVG(amount), 2) AS m FROM orders GROUP BY product": "aggregate",
+    "SELECT product, ROUND(AVG(amount), 2) AS m FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "aggregate",
     "SELECT COUNT(DISTINCT product, amount) FROM orders": "aggregate",
     "SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": "domain",
     "SELECT class FROM products WHERE class IN (SELECT product FROM orders)": "subquery-private",
@@ -416,7 +416,7 @@ SAID = {
     "SELECT CUONT(*) FROM orders": "Did you mean count?",
     "SELECT product, CUONT(*) FROM orders GROUP BY product": "Did you mean count?",
     "SELECT SUMM(amount) FROM orders": "Did you mean sum?",
-    "SELECT MEDIAN(amount) FROM orders": "Write COUNT(DISTINCT user_id), or COUNT(*), SUM or AVG.",
+    "SELECT MODE(amount) FROM orders": "Write COUNT(DISTINCT user_id), or COUNT(*), SUM or AVG.",
     "SELECT COUNT(*) FROM (SELECT user_id, amount FROM orders GROUP BY ROLLUP (user_id, amount)) AS x": (
         "one with GROUP BY user_id, amount, one with GROUP BY user_id and one without for the total."
     ),
@@ -492,7 +492,7 @@ def test_parameters_keep_their_places() -> None:
 
 def test_errors_point_into_the_text_that_was_written() -> None:
     session = session_over()
-    text = "SELECT product,\n  MEDIAN(amount) AS m\nFROM orders GROUP BY product LIMIT 3"
+    text = "SELECT product,\n  MODE(amount) AS m\nFROM orders GROUP BY product LIMIT 3"
     with pytest.raises(Error) as refused:
         session.sql(text)
     place = refused.value.place

@@ -24,15 +24,18 @@ from dpsql.plan import EvaluatorParser
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")
 N = "COUNT(DISTINCT user_id) AS n"
-RELEASED = {"count", "approx_count_distinct", "sum", "avg"}
+RELEASED = {"count", "approx_count_distinct", "sum", "avg", "median", "grouping", "grouping_id"}
 CALLS = [
-    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED - {"grouping", "grouping_id"})),
-    "percentile_cont(0.5) WITHIN GROUP (ORDER BY dwell)",
-    "MEDIAN(dwell) FILTER (WHERE dwell > 1)",
+    *(f"{name}(dwell)" for name in sorted(EVERY_AGGREGATE - RELEASED - CONDITIONAL_CALLS - SPREADS.keys())),
+    "percentile_cont(1) WITHIN GROUP (ORDER BY dwell)",
+    "MEDIAN(DISTINCT dwell) FILTER (WHERE dwell > 1)",
+    "APPROX_QUANTILES(dwell, 4)",
     "COUNT(DISTINCT country, dwell)",
     "SUM(DISTINCT dwell)",
 ]

@@ -1,0 +1,276 @@
+"""Quantiles of the groups that a query returns: drawn after all else, one item for each of these groups.
+
+A plan of quantiles is around the plan of the mechanism that answers the rest of the query. Its worst case is that of
+the other plan and all quantiles together, reserved before any row is read. When the groups are released, a further
+statement for each set of rows returns how much these weigh in each bin, of the released groups alone, and each group's
+quantiles are drawn from that (`plan/quantile_release.py`). What is charged follows from how many groups came back.
+
+A query that releases quantiles of a total or of known groups, and no counts, reads no other private row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, log10
+
+from dpsql.accounting import Loss, add_losses
+from dpsql.dialects import DUCKDB
+from dpsql.errors import Refusal
+from dpsql.mechanisms import Noise
+from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
+from dpsql.plan.mechanisms.base import (
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    MechanismPlan,
+    ReadAgain,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+)
+from dpsql.plan.mechanisms.known_groups import count_known
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain
+from dpsql.sql.ir.tree import Expression, Literal
+from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
+from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins, rewrite_candidates
+
+MOST_BINS, MOST_BINS_IN_ALL = 1_024, 10**6
+_FEWEST_BINS = 16
+_EXAMPLE = 100  # rows of an example, or more
+_LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])  # keys that a statement names on every engine
+_STATED = re.compile(r" ?, ?contribution_bounds_per_row ?=> ?\([^)]*\)", re.IGNORECASE)
+_SAMPLES: dict[Family, str | int] = {Family.TEXT: "a", Family.INTEGER: 1, Family.BOOLEAN: True}
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnQuantiles:
+    """Quantiles of the same rows, by the numbers that they have in the query, with their mechanisms and `bins`."""
+
+    numbers: tuple[int, ...]
+    mechanisms: tuple[ExponentialQuantile, ...]
+    bins: Bins
+
+
+@dataclass(frozen=True, slots=True)
+class QuantilesPlan(MechanismPlan):
+    """Plan of the quantiles of the at most `groups` that the plan `base` returns.
+
+    The price is that of `base` and of the quantiles of each group. `bound` is that of the groups of a unit.
+    """
+
+    base: MechanismPlan
+    drawn: tuple[DrawnQuantiles, ...]
+    groups: int
+    bound: Bound | None
+
+    @property
+    def release_identity(self) -> tuple[object, ...]:
+        drawn = tuple((each.mechanisms, each.bins) for each in self.drawn)
+        return (*self.base.release_identity, drawn, self.bound is None)
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        spec = self.base.specify(query, bound)
+        sample = [tuple(_write_sample(key.type) for key in query.keys)]
+        return replace(
+            spec,
+            worst_case=add_losses([spec.worst_case, self.loss_after(spec.k)]),
+            report=replace(spec.report, charged=f"{spec.report.charged}; one more for each quantile of a group"),
+            further=tuple(self.count_bins(query, sample)),
+            further_rows=spec.k * max(each.bins.count for each in self.drawn),
+        )
+
+    def count_bins(self, query: PrivateQuery, keys: Sequence[Sequence[Expression]]) -> list[EngineQuery]:
+        """Return the statement for each set of rows, of the groups with these keys, or of all known groups."""
+        is_known = isinstance(query.domain, LiteralDomain | ProductDomain) and query.clause.shape == "all"
+        keys = () if is_known or not query.keys else keys
+        return [
+            rewrite_bins(
+                query,
+                BinCount(query.quantiles[each.numbers[0]], each.bins, each.mechanisms[0].shift, keys),
+                bound=self.bound,
+            )
+            for each in self.drawn
+        ]
+
+    def loss_after(self, groups: int) -> Loss:
+        """Return the loss of the quantiles of so many groups."""
+        return self.price.loss(self.price.items_after(groups), Delta(0))
+
+    @property
+    def loss_of_half(self) -> Loss:
+        return add_losses([self.base.loss_of_half, self.loss_after(ceil(self.groups / 2))])
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        lines = list(self.base.describe(query))
+        for each in self.drawn:
+            for at, mechanism in zip(each.numbers, each.mechanisms, strict=True):
+                words = describe_quantile(query.quantiles[at], mechanism, bins=each.bins)
+                lines.append((f"quantile {name_quantile(query.quantiles[at])}", words))
+        return tuple(lines)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        return self.base.draw(groups, noise)
+
+    def begin(self, groups: Groups, noise: Noise) -> MechanismOutput | ReadAgain:
+        return self.base.begin(groups, noise)
+
+
+def name_quantile(quantile: Quantile) -> str:
+    """Return a quantile as the analyst wrote it, without bounds."""
+    words = "" if quantile.words is None else " ".join(quantile.words.fragment.split())
+    return _STATED.sub("", words) or f"the quantile {float(quantile.wanted):g}"
+
+
+def describe_quantile(quantile: Quantile, mechanism: ExponentialQuantile, *, bins: Bins) -> str:
+    """Return in words what bins a quantile has, between which quantiles its answer lies, and what NULL means."""
+    (first, _), (_, last) = bins.find_ends(0), bins.find_ends(bins.count - 1)
+    counted = "1 row" if quantile.rows == 1 else f"{quantile.rows:,} rows"
+    return (
+        f"one of {bins.count:,} bins from {format_value(first)} to {format_value(last)}; a unit weighs as at most "
+        f"{counted}; {describe_rank(quantile, mechanism)}; NULL: too few users to tell, likely below about "
+        f"{mechanism.fewest_rows:,.0f} rows"
+    )
+
+
+def describe_rank(quantile: Quantile, mechanism: ExponentialQuantile, *, scale: float = 1.0) -> str:
+    """Return how far the answer is from the wanted rank, in rows, and for an example in quantiles.
+
+    The error is `scale` times that of the mechanism.
+    """
+    reach, wanted = mechanism.rank_error() * scale, float(quantile.wanted)
+    example = max(10 ** ceil(log10(10 * reach)), _EXAMPLE)
+    low, high = max(0.0, wanted - reach / example), min(1.0, wanted + reach / example)
+    return (
+        f"at most {reach:,.0f} rows from the wanted rank with probability 0.95: of {example:,} rows between the "
+        f"quantiles {low:.3g} and {high:.3g}"
+    )
+
+
+def format_value(value: Fraction) -> str:
+    """Return an end of a range as short as it is exact enough."""
+    return f"{float(value):,.6g}"
+
+
+def plan_quantiles(base: MechanismPlan, request: MechanismRequest, *, salts: tuple[int, int]) -> QuantilesPlan:
+    """Return the plan of the quantiles of a query around that of its groups; refuse those that cannot be answered."""
+    query, limit = request.query, request.terms.limits.max_rows_fetched
+    _check_keys(query)
+    groups = count_known(request) if query.clause.shape != "top" else request.k
+    most = min(MOST_BINS, *(each // max(groups, 1) for each in (MOST_BINS_IN_ALL, *([] if limit is None else [limit]))))
+    if most < _FEWEST_BINS:
+        hint, reason = (
+            f"Ask for at most {(limit or MOST_BINS_IN_ALL) // _FEWEST_BINS:,} groups.",
+            "Quantiles of so many",
+        )
+        raise Refusal("rows-fetched", f"{reason} groups need too many rows.", hint=hint, place=query.clause.place)
+    own = None if request.own_cap else request.max_groups_contributed
+    bound = None if own is None or not query.keys else Bound(own, salts)
+    drawn = [_plan_set(query, numbers, epsilon=base.price.epsilon, most=most) for numbers in _list_sets(query)]
+    price = replace(base.price, after=(None if bound is None else own,) * len(query.quantiles))
+    return QuantilesPlan(base.selection, price, base, tuple(drawn), groups, bound)
+
+
+def _list_sets(query: PrivateQuery) -> list[tuple[int, ...]]:
+    """Return the numbers of the quantiles that count the same rows in the same bins, for each such set."""
+    sets = dict[object, list[int]]()
+    for at, quantile in enumerate(query.quantiles):
+        sets.setdefault(quantile.counted, []).append(at)
+    return [tuple(sorted(each, key=lambda at: query.quantiles[at].wanted)) for each in sets.values()]
+
+
+def _plan_set(query: PrivateQuery, numbers: tuple[int, ...], *, epsilon: Epsilon, most: int) -> DrawnQuantiles:
+    """Return the mechanisms and the bins of quantiles of the same rows; the weights of these have one shift."""
+    quantiles = [query.quantiles[at] for at in numbers]
+    first, shifts = quantiles[0], list[int]()
+    for each in quantiles:
+        shift = find_shift(each.wanted, each.rows, epsilon=epsilon)
+        if shift is None:
+            hint = "Lower max_rows_contributed in WITH (...), or raise epsilon."
+            reason = f"One user can have {each.rows:,} rows here, which are too many for this quantile at this epsilon."
+            raise Refusal("option-range", reason, hint=hint, place=each.words or query.clause.place)
+        shifts.append(shift)
+    assert first.row_range is not None  # noqa: S101 - of every planned quantile
+    bins = build_bins(*first.row_range, type_=first.argument.type, most=most)
+    made = (ExponentialQuantile(epsilon, each.wanted, bins.count, each.rows, min(shifts)) for each in quantiles)
+    return DrawnQuantiles(numbers, tuple(made), bins)
+
+
+def _check_keys(query: PrivateQuery) -> None:
+    """Refuse keys that a statement for this engine cannot name, where the released ones have to be named."""
+    if query.clause.shape != "top" or query.dialect is DUCKDB:
+        return
+    for key in query.keys:
+        if key.type.family not in _LISTED:
+            hint = "Group by CAST(key AS VARCHAR), or ask for known groups: ALL PRIVATE WITH (domain = [...])."
+            reason = f"Quantiles of TOP k are not released by keys of type {key.type} on {query.dialect.name}."
+            raise Refusal("key-type", reason, hint=hint, place=query.clause.place)
+
+
+def _write_sample(type_: Type) -> Literal:
+    """Return some value of a key, by which a statement is written before keys are known."""
+    value = _SAMPLES.get(type_.family)
+    return Literal(value, type_, len(value)) if isinstance(value, str) else Literal(value, type_)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeysPlan(MechanismPlan):
+    """Return all of so many known groups, or the one total, and no count; it reads no private row and costs nothing."""
+
+    groups: int
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:  # noqa: ARG002 - as the base has it
+        of = "the total" if query.clause.shape == "total" else "the groups"
+        return ReleaseSpec(
+            k=self.groups,
+            worst_case=self.loss_of_half,
+            rows=RowsRead(counting=rewrite_candidates(query), max_rows=self.groups, min_count=0),
+            report=SpecReport(charged=f"charged: nothing for {of}"),
+        )
+
+    @property
+    def loss_of_half(self) -> Loss:
+        return self.price.loss(0, Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        domain = ("domain", f"{self.groups:,} known groups; every one is returned")
+        cut = [("cut", query.bucket_note)] if query.bucket_note else []
+        return (*([] if query.clause.shape == "total" else [domain]), *cut)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:  # noqa: ARG002 - nothing is drawn
+        rows = tuple(range(len(groups.counts)))
+        return MechanismOutput(rows, None, self.loss_of_half, 0, stopped_at_bottom=False)
+
+
+def _plan_known_keys(request: MechanismRequest) -> KnownKeysPlan:
+    groups, query = count_known(request), request.query
+    if isinstance(query.domain, ReleasedDomain):
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) too."
+        raise Refusal("counts", "Released names are returned with their counts.", hint=hint, place=query.clause.place)
+    return KnownKeysPlan(_SELECTION, _price_known_keys(request), groups)
+
+
+def _price_known_keys(request: MechanismRequest) -> ItemLoss:
+    return replace(request.price, each=0, once=0)
+
+
+_SELECTION = ExponentialQuantile(Epsilon(1), Fraction(1, 2), bins=1, rows=1, shift=0)  # for the name of the mechanism
+KNOWN_KEYS = Mechanism(
+    name=ExponentialQuantile.name,
+    kind=QueryKind.ALL,
+    theorem=ExponentialQuantile,
+    law="exponential mechanism over bins",
+    plan=_plan_known_keys,
+    price=_price_known_keys,
+    reads=Reads.CANDIDATES,
+    draws_after=False,
+    certificates=EVERY_CERTIFICATE,
+)
