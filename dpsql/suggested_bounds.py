@@ -110,6 +110,7 @@ class BoundsPlan:
     def __init__(self, session: Session, request: BoundsRequest) -> None:
         terms = session.terms
         table = _find_table(session, request)
+        request = replace(request, by=_find_name(table, request.by))
         self.epsilon = choose_epsilon(terms, request.epsilon)
         self.table = table.name
         self._session, self._current = session, terms.tables[table.name].bounds
@@ -242,6 +243,12 @@ def _check_names(draws: Sequence[_Draw], current: Bounds) -> None:
         raise UsageError("bounds-rows", reason, hint=hint)
 
 
+def _find_name(table: Table, name: str | None) -> str | None:
+    """Return the name of a column as the table has it, so that it is the same draw whatever the case of its letters."""
+    same = (own for own, _ in table.columns if name is not None and ascii_lower(own) == ascii_lower(name))
+    return next(same, name)
+
+
 def _find_column(table: Table, name: str) -> tuple[str, Type]:
     """Return a column of numbers, by its name without regard to ASCII case."""
     found = next(((own, type_) for own, type_ in table.columns if ascii_lower(own) == ascii_lower(name)), None)
@@ -258,9 +265,6 @@ def _find_column(table: Table, name: str) -> tuple[str, Type]:
 
 def _plan_draws(session: Session, request: BoundsRequest, *, table: Table, epsilon: Epsilon) -> Iterator[_Draw]:
     """Yield the draws of a request, each end of a bound for itself."""
-    if request.by is not None:  # one name of the groups, whatever the case of its letters
-        same = (own for own, _ in table.columns if ascii_lower(own) == ascii_lower(request.by))
-        request = replace(request, by=next(same, request.by))
     planner = _Planner(session, request, table, epsilon)
     if request.rows:
         yield planner.plan("rows", Statistic.ROWS, ends=_ROWS)

@@ -176,7 +176,7 @@ def test_other_clauses_take_it_as_they_take_a_count() -> None:
     assert shown.fetchall() == []
     known = f"{sql} ALL PRIVATE WITH (domain = 'cities.city', epsilon = 8, intervals = true)"
     for city, n, low, high in session.sql(known).fetchall():
-        assert low <= n <= high
+        assert low <= max(n, 0) <= high  # noise can be below 0, where no interval begins
         assert (n > 500) == (city != "nowhere")
     ((twice,),) = session.sql("SELECT 2 * COUNT(DISTINCT product) AS n FROM visits").fetchall()
     assert twice % 2 == 0

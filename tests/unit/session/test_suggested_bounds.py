@@ -96,7 +96,7 @@ def test_the_case_of_names_changes_no_draw(tmp_path: Path, data: duckdb.DuckDBPy
     policy = policy_of(tmp_path / "ledger.sqlite")
     first = suggest_bounds(policy, "visits", ["dwell"], database=data, by="city")
     again = suggest_bounds(policy, "VISITS", ["DWELL"], database=data, by="CITY")
-    assert (again.found, again.loss) == (first.found, ZCDP.nothing())
+    assert (again.found, again.loss, again.scope) == (first.found, ZCDP.nothing(), first.scope)
 
 
 def test_a_column_of_the_name_rows_is_not_mixed_up_with_rows(tmp_path: Path) -> None:
@@ -107,7 +107,11 @@ def test_a_column_of_the_name_rows_is_not_mixed_up_with_rows(tmp_path: Path) -> 
         policy = dpsql.Policy(dpsql.Budget(5, "1e-6"), tables, ledger=tmp_path / "ledger.sqlite")
         return suggest_bounds(policy, "visits", columns, database=connection, rows=rows)
 
-    for columns, bounds, rows in ((["rows"], {}, True), (["Rows"], {"rows": 3}, False), ([], {"Rows": {"max": 3}}, True)):
+    for columns, bounds, rows in (
+        (["rows"], {}, True),
+        (["Rows"], {"rows": 3}, False),
+        ([], {"Rows": {"max": 3}}, True),
+    ):
         with pytest.raises(UsageError, match="--no-rows") as caught:
             suggest(columns, bounds, rows=rows)
         assert caught.value.code == "bounds-rows"
