@@ -240,7 +240,7 @@ def _check_names(draws: Sequence[_Draw], current: Bounds) -> None:
     if of_column and of_table:
         reason = "A column of this table has the name rows, which bounds use for the number of rows."
         hint = "Leave its bounds out, or have the number of rows left out: --no-rows."
-        raise UsageError("bounds-rows", reason, hint=hint)
+        raise UsageError("bounds-column", reason, hint=hint)
 
 
 def _find_name(table: Table, name: str | None) -> str | None:

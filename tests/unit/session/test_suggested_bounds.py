@@ -114,7 +114,7 @@ def test_a_column_of_the_name_rows_is_not_mixed_up_with_rows(tmp_path: Path) -> 
     ):
         with pytest.raises(UsageError, match="--no-rows") as caught:
             suggest(columns, bounds, rows=rows)
-        assert caught.value.code == "bounds-rows"
+        assert caught.value.code == "bounds-column"
     assert suggest(["rows"], {}, rows=False).new == {"Rows": {"max": 2}}
     assert suggest(["dwell"], {"Rows": {"max": 3}}, rows=False).new == {"dwell": {"max": 5}}
 
