@@ -15,8 +15,8 @@ from support.fuzzing import FUZZING, examples
 ROOT = Path(__file__).parent
 MARKERS = ("properties", "engines", "server", "house")
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("fuzz", print_blob=True, max_examples=examples(100))
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("fuzz", print_blob=True, max_examples=examples(100), deadline=None)
 settings.load_profile("fuzz" if FUZZING else "same")
 
 

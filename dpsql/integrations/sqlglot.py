@@ -13,6 +13,7 @@ Nothing is decided in this module: what comes out is read by dpsql like any othe
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.clause import find_bare_clauses
 from dpsql.sql.syntax.forms import DATE_FUNCTIONS, normalize_calls, normalize_literals
+from dpsql.sql.syntax.quantile_forms import NAMES
 
 __all__ = ["Dpsql"]
 
@@ -163,7 +165,7 @@ def _hide_function(tokens: list[Token], at: int) -> Token:
     name = _word_of(tokens, at)
     if not name or kind_of(tokens, at + 1) != "L_PAREN":
         return tokens[at]
-    is_hidden = name in _KEPT
+    is_hidden = name in _KEPT or NAMES.search(name) is not None  # quantiles, of which sqlglot makes others
     if name in {"sum", "avg"} or name in SPREADS:  # which take bounds, sqlglot's own one argument
         block = nest(tokens[at + 1 :]).nodes[0]
         is_hidden = is_hidden or (isinstance(block, Block) and "FARROW" in kinds_of(block.nodes))
@@ -175,6 +177,32 @@ def _make_like(token: Token, kind: TokenType, *, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
+def _restore_calls(tree: exp.Expression) -> None:
+    """Give functions their names again."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if isinstance(call.this, str) and call.this.startswith(FUNCTION_PREFIX):
+            call.set("this", call.this.removeprefix(FUNCTION_PREFIX))
+    for group in list(tree.find_all(exp.WithinGroup)):
+        group.replace(_write_quantile(group))
+
+
+def _write_quantile(group: exp.WithinGroup) -> exp.Expression:
+    """Return PERCENTILE_CONT(x, 0.9) for an ordered-set aggregate, of which DuckDB's generator makes another form.
+
+    Where the order is descending it is the quantile from the other end. Other aggregates are returned as they are.
+    """
+    call, order = group.this, group.expression
+    ordered = order.expressions if isinstance(order, exp.Order) else []
+    if not isinstance(call, exp.Anonymous) or NAMES.search(call.name) is None or len(ordered) != 1:
+        return group
+    wanted, *bounds = call.expressions
+    if ordered[0].args.get("desc"):
+        if not (isinstance(wanted, exp.Literal) and not wanted.is_string):
+            raise ParseError(f"Write {call.name} of an ascending order, or a number for the quantile.")
+        wanted = exp.Literal.number(str(1 - Decimal(wanted.name)))
+    return exp.Anonymous(this=call.this, expressions=[ordered[0].this, wanted, *bounds])
+
+
 def _restore(tree: Tree, clauses: list[str]) -> Tree:  # noqa: C901 - each node that was another one
     """Return the tree with each clause in place of its mark, and the names of functions as they were.
 
@@ -183,9 +211,7 @@ def _restore(tree: Tree, clauses: list[str]) -> Tree:  # noqa: C901 - each node 
     """
     if not isinstance(tree, exp.Expression):
         return tree
-    for call in list(tree.find_all(exp.Anonymous)):
-        if isinstance(call.this, str) and call.this.startswith(FUNCTION_PREFIX):
-            call.set("this", call.this.removeprefix(FUNCTION_PREFIX))
+    _restore_calls(tree)
     for mark in [each for each in tree.find_all(exp.Identifier) if each.name.startswith(_MARK)]:
         column = mark.parent
         holder = None if column is None else column.parent

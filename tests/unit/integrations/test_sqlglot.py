@@ -118,6 +118,20 @@ def test_what_is_accepted_is_the_same_question_when_it_is_written_anew() -> None
     check_same_questions(None, may_fail=0)
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("PERCENTILE_CONT(0.2) WITHIN GROUP (ORDER BY dwell DESC)", "PERCENTILE_CONT(dwell, 0.8)"),
+        ("PERCENTILE_DISC(0.2) WITHIN GROUP (ORDER BY (dwell + 1))", "PERCENTILE_DISC((dwell + 1), 0.2)"),
+        ("MEDIAN(dwell) FILTER(WHERE dwell > 1)", "MEDIAN(dwell) FILTER(WHERE dwell > 1)"),
+        ("APPROX_QUANTILES(dwell, 4)[OFFSET(2)]", "APPROX_QUANTILES(dwell, 4)[OFFSET(2)]"),
+    ],
+)
+def test_a_quantile_stays_one(text: str, written: str) -> None:
+    (tree,) = Dpsql().parse(f"SELECT {text} AS q FROM reads PRIVATE")
+    assert Dpsql().generate(tree) == f"SELECT {written} AS q FROM reads PRIVATE"
+
+
 @pytest.mark.server  # a client in a Python of its own
 def test_also_with_the_sqlglot_of_superset(older: Path) -> None:
     check_same_questions(older, may_fail=1)  # it cannot read E'\\''
