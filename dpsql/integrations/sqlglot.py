@@ -203,7 +203,7 @@ def _write_quantile(group: exp.WithinGroup) -> exp.Expression:
     return exp.Anonymous(this=call.this, expressions=[ordered[0].this, wanted, *bounds])
 
 
-def _restore(tree: Tree, clauses: list[str]) -> Tree:  # noqa: C901 - each node that was another one
+def _restore(tree: Tree, clauses: list[str]) -> Tree:
     """Return the tree with each clause in place of its mark, and the names of functions as they were.
 
     DuckDB's generator would add ON TRUE to a comma before UNNEST, which is a CROSS JOIN, and write - ~age without the
