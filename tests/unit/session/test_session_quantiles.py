@@ -294,6 +294,28 @@ def test_few_rows_that_may_be_fetched_make_fewer_bins_and_too_few_are_refused() 
         assert opened.explain(text.format(k=125)).spec.further_rows == 2_000
 
 
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("MEDIAN(speed, bounds => (0, 10))", "0.0049 means at most 0.0098, and 9.9951 at least 9.9902"),
+        ("MEDIAN(speed, bounds => (-1e8, 1e8))", "-99,902,344 means at most -99,804,687, and 99,902,344 at least 99,8"),
+        ("MEDIAN(speed, bounds => (1000000, 1000001))", "means at most 1,000,000.00098, and 1,000,000.99951 at least"),
+        ("MEDIAN(dwell, bounds => (1, 100000))", "1 means at most 1, and 99,461 at least 98,923"),
+    ],
+)
+def test_the_ends_of_bins_are_rounded_outwards_to_few_digits(session: Session, item: str, words: str) -> None:
+    """10 / 1,024 is .009765625, of which a tenth is above .0001; the first bin of a range is no smaller than it is."""
+    text = f"SELECT {item.replace('bounds', 'contribution_bounds_per_row')} FROM visits {WITH}"
+    assert words in session.sql(text).bound_note
+
+
+def test_ranks_are_rounded_outwards(session: Session) -> None:
+    """5 rows times the logarithm of 20 * 73 are 36.4: 37 of 1,000 rows."""
+    text = f"SELECT MEDIAN(dwell, contribution_bounds_per_row => (18, 90)) AS m FROM visits {WITH}"
+    assert "at most 37 rows from" in session.sql(text).bound_note
+    assert "of 1,000 rows between the quantiles 0.463 and 0.537" in session.sql(text).bound_note
+
+
 def test_notes_and_json_say_what_bounds_a_quantile(session: Session) -> None:
     answer = session.sql(f"SELECT MEDIAN(dwell) AS m FROM visits {WITH}")
     assert "each user weighs as at most 5 rows; 0 means at most 0, and 600 at least 600" in answer.bound_note
