@@ -48,9 +48,11 @@ SUITES = (
     "exp3",
     "certificates",
     "budget_by",
+    "statistics",
     # both, beside others
     "peers",
 )
+FILES = {"statistics": "errors_of_statistics"}  # of suites whose names are those of modules of Python
 OUT = Path("benchmarks-out")
 
 
@@ -71,7 +73,7 @@ class Suite(Protocol):
 
 def suite(name: str) -> Suite:
     """Return the suite of this name."""
-    return cast("Suite", import_module(name))
+    return cast("Suite", import_module(FILES.get(name, name)))
 
 
 def purpose_of(name: str) -> str:

@@ -53,6 +53,7 @@ CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
+_LEADING_WORD = [[first, "VAR", "VAR", "L_PAREN"] for first in ("SELECT", "DISTINCT")]  # SELECT PRIVATE COUNT(
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
 # every option, with a value for hints; "Add an option of a private query" in the contributing guide names other places
 _OPTION_EXAMPLES = {
@@ -163,6 +164,9 @@ def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token
         word = word_of(tokens, at)
         if word == "private_top" and kind_of(tokens, at + 1) == "L_PAREN":
             raise _refuse_call(statement, tokens, start=at)
+        if word == "private" and kinds_of(tokens[at - 1 : at + 3]) in _LEADING_WORD:
+            hint = "End the query with PRIVATE, or with TOP 10 PRIVATE where it has GROUP BY."
+            raise Refusal("clause", "PRIVATE does not stand behind SELECT.", hint=hint, place=statement.place(token))
         if word == "top":
             is_k = kind_of(tokens, at + 1) in {"NUMBER", "STRING"} or word_of(tokens, at + 1) == "adaptive"
             (tops if is_k and word_of(tokens, at + 2) == "private" else others).append(at)

@@ -334,6 +334,8 @@ def _settle_word(  # noqa: C901, PLR0912 - each kind of word
     if is_keyword:
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
+        if word in EVERY_AGGREGATE and besides.issuperset(INSIDE):
+            raise _not_of_each_unit(statement, token, word=word)
         raise _no_function(statement, token, word=word)
     if word in _RESERVED or kind == "SEMICOLON":
         hint, where = _HINTS.get(word, "Quote it with double quotes if it is a name."), statement.place(token)
@@ -360,6 +362,12 @@ def _no_grouping_sets(statement: ScannedStatement, token: Token) -> Unsupported:
         hint = f"Write a query for each grouping: {' and '.join(filter(None, [', '.join(queries[:-1]), queries[-1]]))}."
     reason = "ROLLUP, CUBE and GROUPING SETS are for the GROUP BY of a private query itself."
     return Unsupported("construct", reason, hint=hint, place=statement.place(token))
+
+
+def _not_of_each_unit(statement: ScannedStatement, token: Token, *, word: str) -> Refusal:
+    reason = f"{word} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+    hint = _INSTEAD.get(word, "Write AVG(x), MIN(x) or MAX(x) there.")
+    return Refusal("not-row-local", reason, hint=hint, place=statement.place(token))
 
 
 def _list_groupings(statement: ScannedStatement, token: Token) -> list[tuple[str, ...]]:

@@ -40,6 +40,7 @@ SEEN_TO_RUN = [
     "memory",
     "materialized",
     "scaling",
+    "statistics",
     "surfaces",
 ]
 SEEN_BELOW = [

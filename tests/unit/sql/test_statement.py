@@ -195,6 +195,24 @@ def test_any_other_private_top_is_refused_too(text: str) -> None:
     assert "TOP 10 PRIVATE" in (error.hint or "")
 
 
+@pytest.mark.parametrize("first", ["SELECT PRIVATE", "SELECT DISTINCT private"])
+def test_private_behind_select_is_told_its_place(first: str) -> None:
+    error = error_of(f"{first} COUNT(DISTINCT user_id) FROM reads")
+    assert (error.code, error.reason) == ("clause", "PRIVATE does not stand behind SELECT.")
+    assert isinstance(error.place, Place)
+    assert error.place.fragment.lower() == "private"
+    assert private("SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE", CATALOG).clause.shape == "total"
+
+
+@pytest.mark.parametrize("name", ["MODE", "product", "BIT_XOR"])
+def test_an_aggregate_of_each_unit_that_is_not_computed_is_told_from_a_measure(name: str) -> None:
+    error = error_of(
+        f"SELECT SUM(m) FROM (SELECT user_id, {name}(dwell) AS m FROM reads GROUP BY user_id) AS t PRIVATE"
+    )
+    assert error.reason == f"{name.lower()} is not computed in a subquery: COUNT, SUM, AVG, MIN and MAX are."
+    assert error.hint == "Write AVG(x), MIN(x) or MAX(x) there."
+
+
 def test_limit_may_be_a_parameter() -> None:
     assert private(f"SELECT article {READS} TOP 9 PRIVATE LIMIT ?", CATALOG, [0]).limit == 0
     for given in (-1, 1.0, True, "3", None, 2**63):
@@ -448,11 +466,11 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE WITH (epsilon => 1)": "epsilon = 0.05",
     "SELECT article, row_number() OVER () AS r FROM reads GROUP BY article TOP 9 PRIVATE": "PRIVATE PER country",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE LIMIT 3 OFFSET 2": "TOP k",
-    "SELECT article, MAX(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
+    "SELECT article, MAX(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "PERCENTILE_CONT(0.99) WITHIN",
     "SELECT article, SUM(user_id) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(x AS DOUBLE))",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
-    "SELECT article, AVG(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
+    "SELECT article, STDDEV(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
     "SELECT article, COUNT(DISTINCT (country, ts)) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "VARCHAR) || ', '",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
