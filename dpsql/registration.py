@@ -202,7 +202,8 @@ def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBou
     type_ = find_read_type(parse_type(stored[ascii_lower(name)].type))
     if not type_.is_number:
         reason = f'The column "{name}" has no numbers to add up, but the type {type_}.'
-        raise PolicyError("policy-bounds", reason, hint="Leave its bounds out.", place=policy.where(key_path))
+        hint = "Leave its bounds out." if bounds.distinct is None else "Leave out all of its bounds but distinct."
+        raise PolicyError("policy-bounds", reason, hint=hint, place=policy.where(key_path))
     finest = 10 ** type_.precision[1]
     ends = [end for end in (bounds.min, bounds.max, *(bounds.each or ())) if end is not None]
     if type_.family is not Family.DOUBLE and any((end * finest).denominator > 1 for end in ends):

@@ -13,10 +13,11 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import count, islice
+from typing import Any
 
 from dpsql.accounting import ZCDP, BoundedRange, BudgetVector, Certificate, Loss, PureLoss, Steps, add_losses
 from dpsql.dialects import write_name
@@ -26,6 +27,7 @@ from dpsql.mechanisms import Noise
 from dpsql.mechanisms.rank_from_top import RankFromTop
 from dpsql.plan import ExternalRelease
 from dpsql.plan.mechanisms.base import sqrt_rounded_down
+from dpsql.policy import Bounds
 from dpsql.policy.bounds_writer import list_bound_lines, merge_bounds
 from dpsql.policy.starter import spell
 from dpsql.policy.tables import check_bounds
@@ -108,6 +110,7 @@ class BoundsPlan:
     def __init__(self, session: Session, request: BoundsRequest) -> None:
         terms = session.terms
         table = _find_table(session, request)
+        request = replace(request, by=_find_name(table, request.by))
         self.epsilon = choose_epsilon(terms, request.epsilon)
         self.table = table.name
         self._session, self._current = session, terms.tables[table.name].bounds
@@ -116,6 +119,12 @@ class BoundsPlan:
         if request.by is not None:
             self._scope = f"for groups by {request.by}, {groups} of them in one query; each for all rows"
         self._draws = tuple(_plan_draws(session, request, table=table, epsilon=self.epsilon))
+        _check_names(self._draws, self._current)
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """Bounds of the form that the draws may find, with other numbers."""
+        return collect_bounds([FoundBound(each.name, each.column, Fraction(each.sign), 0) for each in self._draws])
 
     @property
     def loss(self) -> Loss:
@@ -130,7 +139,9 @@ class BoundsPlan:
         cost = describe_at_most(_price(self._session.terms, self.loss), self._session.budget)
         if stored == len(names):
             cost = "stored, and free"
-        free = f" {stored} of them are stored, and free." if 0 < stored < len(names) else ""
+        free = (
+            f" {stored} of them {'is' if stored == 1 else 'are'} stored, and free." if 0 < stored < len(names) else ""
+        )
         draws = "1 draw" if len(names) == 1 else f"{len(names)} draws"
         return f"{draws} of epsilon {self.epsilon}, for {', '.join(names)}: {cost}.{free}"
 
@@ -158,7 +169,9 @@ class BoundsPlan:
         if price.refundable <= left.refundable:
             return
         reason = f"These bounds cost {describe_at_most(price, balance)}, and {balance.percent_left} % is left."
-        fits = _find_fitting(terms, self.epsilon, share=left.refundable / price.refundable)
+        # none of another epsilon is stored
+        every = len(self._draws) * _price(terms, _find_loss(terms, self.epsilon)).refundable
+        fits = _find_fitting(terms, self.epsilon, share=left.refundable / every)
         hint = "Ask for fewer bounds: --no-rows, or fewer columns. Nothing was charged."
         if fits is not None:
             hint = f"Set --epsilon {fits}, or ask for fewer bounds: --no-rows, or fewer columns. Nothing was charged."
@@ -217,6 +230,23 @@ def _find_table(session: Session, request: BoundsRequest) -> Table:
     if not (request.rows or request.columns):
         raise UsageError("bounds-nothing", "No bound is asked for.", hint="Name a column, or leave --no-rows out.")
     return table
+
+
+def _check_names(draws: Sequence[_Draw], current: Bounds) -> None:
+    """Refuse both the rows of a table and a column of the name rows: bounds have one place for the two."""
+    columns = [*(each.column for each in draws), *(name for name, _ in current.columns)]
+    of_column = any(ascii_lower(name) == "rows" for name in columns)
+    of_table = current.rows is not None or any(not each.column for each in draws)
+    if of_column and of_table:
+        reason = "A column of this table has the name rows, which bounds use for the number of rows."
+        hint = "Leave its bounds out, or have the number of rows left out: --no-rows."
+        raise UsageError("bounds-column", reason, hint=hint)
+
+
+def _find_name(table: Table, name: str | None) -> str | None:
+    """Return the name of a column as the table has it, so that it is the same draw whatever the case of its letters."""
+    same = (own for own, _ in table.columns if name is not None and ascii_lower(own) == ascii_lower(name))
+    return next(same, name)
 
 
 def _find_column(table: Table, name: str) -> tuple[str, Type]:

@@ -217,7 +217,7 @@ def bounds(  # noqa: PLR0913 - the options of the command
     request = BoundsRequest(table, columns, chosen, by, groups, each=each, below_zero=below_zero, rows=not no_rows)
     with plan_bounds(place, request, database=db, account=account) as plan:
         if not no_write:
-            check_writable(place, plan.table)
+            check_writable(place, plan.table, bounds=plan.example)
         click.echo(replace_unprintable(plan.describe_price()))
         plan.check_budget()
         if not yes:

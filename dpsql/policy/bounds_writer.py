@@ -68,10 +68,17 @@ def write_bounds(path: str | Path, table: str, *, bounds: BoundsTable) -> None:
         raise _unwritable(path, table, bounds=bounds) from None
 
 
-def check_writable(path: str | Path, table: str) -> None:
-    """Raise `PolicyError` where `write_bounds` would, before anything is charged."""
+def check_writable(path: str | Path, table: str, *, bounds: BoundsTable) -> None:
+    """Raise `PolicyError` where `write_bounds` would for bounds of the same form, before anything is charged."""
     target = Path(path).resolve()
-    edit_bounds(_read(target), table, bounds={"rows": 1}, place=str(path))
+    try:
+        edit_bounds(_read(target), table, bounds=bounds, place=str(path))
+    except PolicyError as error:
+        if error.code == "policy-form":
+            error.hint = (
+                f"Leave the file as it is with --no-write, and add the lines below [tables.{spell(table)}.bounds]."
+            )
+        raise
     if not (os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)):
         raise _unwritable(path, table, bounds={})
 
@@ -179,9 +186,16 @@ def _set(text: str, path: KeyPath, *, name: str, merged: BoundsTable) -> str:
 
 
 def _set_end(text: str, path: KeyPath, *, key: str, value: object) -> str:
-    statements = list(_list_statements(text))
+    """Return the text with one end of the bounds of a column at `path`, or with both ends of each."""
+    statements, inner = list(_list_statements(text)), (*path, key)
+    own = [each for each in statements if each.path[: len(inner)] == inner]
+    if isinstance(value, Mapping) and any(each.is_header or each.path != inner for each in own):
+        # dwell.each.max = 9, or the section of each
+        for end in value:
+            text = _set_end(text, inner, key=end, value=value[end])
+        return text
     for found in statements:
-        if not found.is_header and found.path == (*path, key):
+        if not found.is_header and found.path == inner:
             return _replace(text, found, value=value)
     section = _find_last(statements, path)
     if section is not None:

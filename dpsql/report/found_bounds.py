@@ -106,4 +106,6 @@ def map_bounds(bounds: Bounds) -> dict[str, Any]:
 def _column_mapping(own: ColumnBounds) -> dict[str, Any]:
     pairs = {"min": own.min, "max": own.max}
     found: dict[str, Any] = {key: value for key, value in pairs.items() if value is not None}
-    return found if own.each is None else {**found, "each": dict(zip(("min", "max"), own.each, strict=True))}
+    if own.each is not None:
+        found["each"] = dict(zip(("min", "max"), own.each, strict=True))
+    return found if own.distinct is None else {**found, "distinct": own.distinct}

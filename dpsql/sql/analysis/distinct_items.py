@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.named_bounds import write_arguments
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, StatedBounds
@@ -30,7 +31,8 @@ def read_items(
         nodes = list(nodes[0].expressions)
     if len(nodes) != 1:
         reason = "COUNT(DISTINCT ...) counts the values of one expression."
-        written = " || ', ' || ".join(f"CAST({_find_text(reader, node)} AS VARCHAR)" for node in nodes)
+        texts = [text or "x" for text in write_arguments(reader, nodes)]
+        written = " || ', ' || ".join(f"CAST({text} AS VARCHAR)" for text in texts)
         hint = f"Write one text for each row, such as COUNT(DISTINCT {written})." if nodes else f"Write {unit} in it."
         raise Refusal("aggregate", reason, hint=hint, place=place)
     argument = fill_unbound(reader.read(nodes[0]), TEXT)
@@ -54,10 +56,3 @@ def check_items(stated: StatedBounds, *, place: Place | None) -> None:
 def _is_unit(reader: Reader, argument: Expression) -> bool:
     units = {strip_casts(unit.expression) for unit in reader.scope.units}
     return strip_casts(argument) in units
-
-
-def _find_text(reader: Reader, node: Node) -> str:
-    """Return an expression as the analyst wrote it, where it is short."""
-    place = reader.place(node)
-    text = "" if place is None else " ".join(place.fragment.split())
-    return text if 0 < len(text) <= 40 and text.count("(") == text.count(")") else "x"  # noqa: PLR2004

@@ -36,7 +36,7 @@ from dpsql.sql.analysis.conditional import (
     split_conditional,
 )
 from dpsql.sql.analysis.distinct_items import read_items
-from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds
+from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds, write_arguments
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
 
-_LONGEST_QUOTED = 60  # characters of a condition in a hint
 RELEASED_AGGREGATES = frozenset(["sum", "avg", *SPREADS])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
 ONE_ROW = StatedBounds(Fraction(0), Fraction(1))
@@ -158,14 +157,19 @@ def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition:
         hint = f"Write {name}(x, y) of two columns of numbers."
         raise Refusal("aggregate", f"{name} has two arguments.", hint=hint, place=reader.place(node))
     parts = [[each] for each in written] if statistic.is_of_pairs else [written]
-    arguments = [_read_summand(reader, node, arguments=part, name=name) for part in parts]
+    arguments = [_read_summand(reader, node, arguments=part, name=name, every=written) for part in parts]
     words = _find_words(reader, node)
     first, rows, *others = list_spread_measures(arguments, condition=condition, stated=stated, words=words)
     return ReadMeasure(first, rows, others=tuple(others), statistic=statistic)
 
 
-def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name: str) -> Expression:
-    """Return the one number that each row gives to a sum or average; refuse anything else."""
+def _read_summand(
+    reader: Reader, node: Node, *, arguments: Sequence[Node], name: str, every: Sequence[Node] = ()
+) -> Expression:
+    """Return the one number that each row gives to a sum or average; refuse anything else.
+
+    It is one of `every` argument, where there are two.
+    """
     argument, more = (arguments[0] if arguments else None), arguments[1:]
     place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
     if argument is None or more:
@@ -181,18 +185,24 @@ def _read_summand(reader: Reader, node: Node, *, arguments: Sequence[Node], name
         hint = f"Write COUNT(DISTINCT {name_unit(reader)}), or {name} of another column."
         raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
     if not found.type.is_number:
-        hint = (
-            f"Write {name}(CAST(x AS DOUBLE)) of what is a number in another form, or COUNT(*) for the number of rows."
+        hint = _propose_number(
+            reader, argument, name=name, every=every or arguments, is_condition=found.type == BOOLEAN
         )
-        if found.type == BOOLEAN:
-            where = reader.place(argument)
-            text = "" if where is None else where.fragment
-            is_whole = text.count("(") == text.count(")") and text.count("'") % 2 == 0
-            if not is_whole or not 0 < len(text) <= _LONGEST_QUOTED:  # its end is not known
-                text = "x > 2"
-            hint = f"Write COUNT(*) FILTER (WHERE {text}), or {name}(CAST({text} AS INTEGER))."
         raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
     return found
+
+
+def _propose_number(reader: Reader, argument: Node, *, name: str, every: Sequence[Node], is_condition: bool) -> str:
+    """Return a hint with a number in place of an argument that is none; `every` argument is in the call."""
+    texts = write_arguments(reader, every) if is_condition else [""] * len(every)
+    names, at = ("x", "y"), next(at for at, each in enumerate(every) if each is argument)
+    text = texts[at] or (f"{names[at]} > 2" if is_condition else names[at])
+    cast = f"CAST({text} AS {'INTEGER' if is_condition else 'DOUBLE'})"
+    written = [cast if other == at else each or names[other] for other, each in enumerate(texts)]
+    call = f"{name}({', '.join(written)})"
+    if is_condition:
+        return f"Write COUNT(*) FILTER (WHERE {text}), or {call}."
+    return f"Write {call} of what is a number in another form, or COUNT(*) for the number of rows."
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:

@@ -18,7 +18,7 @@ from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import StatedBounds
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import DOUBLE
-from dpsql.sql.syntax.named_bounds import STATED
+from dpsql.sql.syntax.named_bounds import STATED, list_argument_texts
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LARGEST_STATED = 10**15
 _SMALLEST = Fraction(1, LARGEST_STATED)
+_LONGEST_QUOTED = 60  # characters of an argument in a hint
 _SAMPLES = (Literal(0.0, DOUBLE), Literal(500.0, DOUBLE))  # of parameters without a value
 
 
@@ -62,3 +63,11 @@ def refuse_bounds(
 ) -> Refusal:
     """Return the refusal of stated bounds, with a statement that is accepted."""
     return Refusal("option", reason, hint=f"Write {example}.", place=reader.place(node))
+
+
+def write_arguments(reader: Reader, arguments: Sequence[Node]) -> list[str]:
+    """Return the arguments of an aggregate as the analyst wrote them, for a hint; "" for each if they are not found."""
+    starts = [below.meta["start"] for node in arguments for below in node.walk() if "start" in below.meta]
+    found = list_argument_texts(reader.statement, min(starts)) if starts else []
+    is_known = len(found) == len(arguments) and all(0 < len(text) <= _LONGEST_QUOTED for text in found)
+    return found if is_known else [""] * len(arguments)

@@ -22,6 +22,7 @@ from dpsql.sql.syntax.block import (
     first_token,
     kind_of,
     kinds_of,
+    last_token,
     make_token,
     name_of,
     nest,
@@ -108,3 +109,20 @@ def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Tok
             first = first_token(beside[at:])
             call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
     return call if call is not None and call[1].end > start else None
+
+
+def list_argument_texts(statement: ScannedStatement, start: int) -> list[str]:
+    """Return the arguments of the aggregate at or around a position as the analyst wrote them, without bounds.
+
+    Those of COUNT(DISTINCT (x, y)) are x and y.
+    """
+    tokens = list(statement.tokens)
+    call = find_aggregate_call(tokens, start)
+    if call is None:
+        return []
+    nodes = nest(token for token in tokens if call[0].start < token.start <= call[1].start).nodes
+    while len(nodes) == 1 and isinstance(nodes[0], Block):
+        nodes = nodes[0].nodes
+        nodes = nodes[1:] if word_of(nodes, 0) == "distinct" else nodes
+    parts = [part for part in split(nodes) if part and "FARROW" not in kinds_of(part)]
+    return [" ".join(statement.place(first_token(part), last_token(part)).fragment.split()) for part in parts]

@@ -529,7 +529,8 @@ def test_bounds_and_standard_sql_are_told() -> None:
     checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}, implicit=True))
     assert checked.tables[0].bounds == ("rows = 20", "dwell = {min = -0.5, max = 600}")
     told = " ".join(" ".join(describe_policy(checked)).split())
-    assert "bounds: rows = 20, dwell = {min = -0.5, max = 600}: COUNT(*), SUM and AVG add no more" in told
+    words = "COUNT(*), COUNT(DISTINCT x), SUM and AVG count no more of a unit"
+    assert f"bounds: rows = 20, dwell = {{min = -0.5, max = 600}}: {words}" in told
     assert "standard SQL over private tables is read as private" in told
     plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
     assert not {"bounds", "implicit"} & set(" ".join(describe_policy(plain)).replace(":", "").split())

@@ -46,6 +46,11 @@ FORMS = {  # what follows the budget before and after
         DOTTED,
         DOTTED.replace("other", "reads.bounds.dwell = { max = 640 }\nother").replace("rows = 3", "rows = 25"),
     ),
+    "dotted keys of each": (
+        OWN + "bounds.dwell.each.min = 2 # two\nbounds.dwell.each.max = 7\n" + END,
+        OWN + "bounds.dwell.each.min = 2 # two\nbounds.dwell.each.max = 7\n"
+        "bounds.dwell.max = 640\nbounds.rows = 25\n" + END,
+    ),
     "dotted keys without bounds": (
         "[tables]\nreads.privacy_unit = 'id'\nother.public = true\n",
         f"[tables]\nreads.privacy_unit = 'id'\nreads.bounds = {{ {BOTH} }}\nother.public = true\n",
@@ -72,11 +77,42 @@ def test_bounds_are_written_and_the_rest_stays(name: str, ending: str) -> None:
     assert edit_bounds(edited, "reads", bounds=NEW, place="") == edited
 
 
+@pytest.mark.parametrize(
+    "each",
+    [
+        "bounds.dwell.each.min = 2 # two\nbounds.dwell.each.max = 7\n",
+        "[tables.reads.bounds.dwell]\neach.min = 2 # two\neach.max = 7\n",
+        "[tables.reads.bounds.dwell]\nmax = 70\n[tables.reads.bounds.dwell.each]\nmin = 2 # two\nmax = 7\n",
+    ],
+)
+def test_both_ends_of_each_are_written_where_they_are(each: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(TOP + OWN + each)
+    new = {"dwell": {"max": 9, "each": {"min": Fraction(1, 2), "max": 3}}}
+    check_writable(path, "reads", bounds=new)
+    write_bounds(path, "reads", bounds=new)
+    assert tomllib.loads(path.read_text())["tables"]["reads"]["bounds"]["dwell"] == {
+        "max": 9,
+        "each": {"min": 0.5, "max": 3},
+    }
+    assert "min = 0.5 # two" in path.read_text()
+
+
+def test_what_cannot_be_written_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    """The section of each alone has no place for a max of the same column."""
+    path = tmp_path / "policy.toml"
+    path.write_text(TOP + OWN + "[tables.reads.bounds.dwell.each]\nmin = 2\nmax = 7\n")
+    check_writable(path, "reads", bounds={"dwell": {"each": {"min": 0, "max": 1}}})
+    with pytest.raises(PolicyError, match="--no-write") as caught:
+        check_writable(path, "reads", bounds={"dwell": {"max": 1}})
+    assert caught.value.code == "policy-form"
+
+
 def test_a_form_that_is_not_known_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(TOP + "[tables]\nreads = { privacy_unit = 'id' }\n")
     before = path.read_bytes()
-    for act in (lambda: check_writable(path, "reads"), lambda: write_bounds(path, "reads", bounds=NEW)):
+    for act in (lambda: check_writable(path, "reads", bounds=NEW), lambda: write_bounds(path, "reads", bounds=NEW)):
         with pytest.raises(PolicyError) as caught:
             act()
         assert caught.value.code == "policy-form"
@@ -90,7 +126,7 @@ def test_a_file_is_replaced_with_its_mode_through_links(tmp_path: Path) -> None:
     path.write_text(TOP + FORMS["no bounds"][0])
     path.chmod(0o640)
     link.symlink_to(path)
-    check_writable(link, "reads")
+    check_writable(link, "reads", bounds=NEW)
     write_bounds(link, "reads", bounds=NEW)
     assert path.read_text() == TOP + FORMS["no bounds"][1]
     assert (link.is_symlink(), path.stat().st_mode & 0o777) == (True, 0o640)
@@ -102,7 +138,7 @@ def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path, monkeypatc
     path.write_text(TOP + FORMS["no bounds"][0])
     monkeypatch.setattr("os.access", lambda *_: False)  # the tests may run as root, who may write everywhere
     with pytest.raises(PolicyError, match="cannot be written") as caught:
-        check_writable(path, "reads")
+        check_writable(path, "reads", bounds=NEW)
     assert caught.value.code == "policy-unwritable"
     monkeypatch.setattr("tempfile.mkstemp", _refuse)
     with pytest.raises(PolicyError, match="rows = 25"):

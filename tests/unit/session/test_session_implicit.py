@@ -431,7 +431,9 @@ SAID = {
     "SELECT SUM(amount > 2) FROM orders": (
         "Write COUNT(*) FILTER (WHERE amount > 2), or SUM(CAST(amount > 2 AS INTEGER))."
     ),
-    "SELECT AVG(2 < length(product)) FROM orders": "COUNT(*) FILTER (WHERE x > 2), or AVG(CAST(x > 2 AS INTEGER)).",
+    "SELECT AVG(2 < length(product)) FROM orders": (
+        "COUNT(*) FILTER (WHERE 2 < length(product)), or AVG(CAST(2 < length(product) AS INTEGER))."
+    ),
     "SELECT SUM(product) FROM orders": "Write SUM(CAST(x AS DOUBLE))",
 }
 

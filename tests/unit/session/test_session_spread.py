@@ -286,6 +286,33 @@ def test_what_is_no_spread_of_rows_is_refused(sql: str, code: str, words: str) -
 
 
 @pytest.mark.parametrize(
+    ("call", "proposed"),
+    [
+        ("COVAR_POP(stars, speed > 5)", "COVAR_POP(stars, CAST(speed > 5 AS INTEGER))"),
+        ("COVAR_SAMP(NOT speed > 5, stars)", "COVAR_SAMP(CAST(NOT speed > 5 AS INTEGER), stars)"),
+        (
+            "VAR_POP(CASE WHEN stars > 1 THEN TRUE ELSE FALSE END)",
+            "VAR_POP(CAST(CASE WHEN stars > 1 THEN TRUE ELSE FALSE END AS INTEGER))",
+        ),
+    ],
+)
+def test_a_condition_is_made_a_number_by_the_hint(call: str, proposed: str) -> None:
+    session = session_over()
+    with pytest.raises(dpsql.Refusal, match="is for numbers, and this is BOOLEAN") as caught:
+        session.sql(f"SELECT {call} AS v FROM visits PRIVATE")
+    first, _, second = str(caught.value.hint).removeprefix("Write ").removesuffix(".").partition(", or ")
+    assert second == proposed
+    for each in (first, second):
+        session.explain(f"SELECT {each} AS v FROM visits PRIVATE")
+
+
+def test_the_hint_of_a_covariance_has_both_arguments() -> None:
+    with pytest.raises(dpsql.Refusal, match="this is VARCHAR") as caught:
+        session_over().sql("SELECT COVAR_POP(stars, page) AS v FROM visits PRIVATE")
+    assert "Write COVAR_POP(x, CAST(y AS DOUBLE))" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
     "call", ["VAR_POP(other)", "STDDEV(other) FILTER (WHERE page = 'a')", "COVAR_POP(other, stars)"]
 )
 def test_the_hint_of_a_spread_without_a_range_works(call: str) -> None:

@@ -83,6 +83,52 @@ def test_bounds_are_found_charged_once_and_stored(tmp_path: Path, data: duckdb.D
     assert "rows = 10: at most about" in str(found)
 
 
+def test_the_other_bounds_of_a_policy_stay(tmp_path: Path, data: duckdb.DuckDBPyConnection) -> None:
+    """A bound that is lost here is noticed only when the draws are charged."""
+    kept = {"delta": {"distinct": 3}, "dwell": {"max": 7, "each": {"min": 0, "max": 5}, "distinct": 4}}
+    tables = {"visits": dpsql.PrivateTable("user_id", bounds=kept)}
+    policy = dpsql.Policy(dpsql.Budget(5, "1e-6"), tables, ledger=tmp_path / "ledger.sqlite")
+    found = suggest_bounds(policy, "visits", ["dwell"], database=data, rows=False)
+    assert found.bounds == check_bounds({**kept, "dwell": {**kept["dwell"], "max": 50}})
+
+
+def test_the_case_of_names_changes_no_draw(tmp_path: Path, data: duckdb.DuckDBPyConnection) -> None:
+    policy = policy_of(tmp_path / "ledger.sqlite")
+    first = suggest_bounds(policy, "visits", ["dwell"], database=data, by="city")
+    again = suggest_bounds(policy, "VISITS", ["DWELL"], database=data, by="CITY")
+    assert (again.found, again.loss, again.scope) == (first.found, ZCDP.nothing(), first.scope)
+
+
+def test_a_column_of_the_name_rows_is_not_mixed_up_with_rows(tmp_path: Path) -> None:
+    connection = filled("CREATE TABLE visits AS SELECT u AS user_id, 2 AS Rows, 5 AS dwell FROM range(2000) a(u)")
+
+    def suggest(columns: list[str], bounds: dict[str, object], *, rows: bool) -> BoundsSuggestion:
+        tables = {"visits": dpsql.PrivateTable("user_id", bounds=bounds)}
+        policy = dpsql.Policy(dpsql.Budget(5, "1e-6"), tables, ledger=tmp_path / "ledger.sqlite")
+        return suggest_bounds(policy, "visits", columns, database=connection, rows=rows)
+
+    for columns, bounds, rows in (
+        (["rows"], {}, True),
+        (["Rows"], {"rows": 3}, False),
+        ([], {"Rows": {"max": 3}}, True),
+    ):
+        with pytest.raises(UsageError, match="--no-rows") as caught:
+            suggest(columns, bounds, rows=rows)
+        assert caught.value.code == "bounds-column"
+    assert suggest(["rows"], {}, rows=False).new == {"Rows": {"max": 2}}
+    assert suggest(["dwell"], {"Rows": {"max": 3}}, rows=False).new == {"dwell": {"max": 5}}
+
+
+def test_the_epsilon_that_is_proposed_fits(tmp_path: Path, data: duckdb.DuckDBPyConnection) -> None:
+    """A draw that is stored has another epsilon, so at the one that is proposed it is charged again."""
+    policy = policy_of(tmp_path / "ledger.sqlite", epsilon=1)
+    suggest_bounds(policy, "visits", database=data, epsilon="0.4")
+    with pytest.raises(BudgetExceeded) as caught:
+        suggest_bounds(policy, "visits", ["dwell"], database=data, epsilon="0.4")
+    fits = str(caught.value.hint).partition("--epsilon ")[2].partition(",")[0]
+    assert suggest_bounds(policy, "visits", ["dwell"], database=data, epsilon=fits).epsilon == Epsilon(fits)
+
+
 def test_sixteen_items_are_the_default_price(tmp_path: Path, data: duckdb.DuckDBPyConnection) -> None:
     policy = policy_of(tmp_path / "ledger.sqlite")
     with dpsql.connect(data, policy=policy) as session:
