@@ -7,11 +7,19 @@ the noisy count. The rank and the count are each right with probability 0.975, s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from dpsql.display import plural, unit_noun
 from dpsql.mechanisms.private_quantile import ExponentialQuantile
 from dpsql.plan import Plan, Release, describe_noise, name_measure
-from dpsql.plan.mechanisms.quantiles import DrawnQuantiles, QuantilesPlan, describe_rank, format_value, name_quantile
+from dpsql.plan.mechanisms.quantiles import (
+    DrawnQuantiles,
+    QuantilesPlan,
+    describe_between,
+    describe_rank,
+    format_value,
+    name_quantile,
+)
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.quantiles import Quantile
 from dpsql.sql.ir.scope import split_conjuncts
@@ -46,10 +54,10 @@ def _describe_set(plan: Plan, drawn: DrawnQuantiles, *, released: Release) -> It
         yield f"{name_quantile(quantile)}: {words}"
     names = " and ".join(map(name_quantile, quantiles))
     bins, last = drawn.bins, drawn.bins.count - 1
-    low, high = bins.read_value(0, first.type), bins.read_value(last, first.type)
-    most, least = format_value(bins.find_ends(0)[1]), format_value(bins.find_ends(last)[0])
+    low, high = (format_value(bins.read_value(number, first.type)) for number in (0, last))
+    most, least = map(format_value, bins.describe_ends(first.type))
     rows = "1 row" if first.rows == 1 else f"{first.rows:,} rows"
-    yield f"{names}: each {unit} weighs as at most {rows}; {low:,} means at most {most}, and {high:,} at least {least}"
+    yield f"{names}: each {unit} weighs as at most {rows}; {low} means at most {most}, and {high} at least {least}"
 
 
 def _count_fewest(plan: Plan, quantile: Quantile, *, released: Release) -> int | None:
@@ -67,6 +75,5 @@ def _count_fewest(plan: Plan, quantile: Quantile, *, released: Release) -> int |
 
 def _find_quantiles(quantile: Quantile, mechanism: ExponentialQuantile, *, rows: int, scale: float) -> str:
     """Return between which quantiles of so many rows the answer lies."""
-    reach, wanted = mechanism.rank_error(_EACH) * scale / rows, float(quantile.wanted)
-    low, high = max(0.0, wanted - reach), min(1.0, wanted + reach)
-    return f"between the quantiles {low:.3g} and {high:.3g} with probability 0.95"
+    reach = Fraction(mechanism.rank_error(_EACH) * scale / rows)
+    return f"{describe_between(quantile.wanted, reach)} with probability 0.95"

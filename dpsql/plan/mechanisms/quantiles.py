@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, log10
 
@@ -36,7 +37,7 @@ from dpsql.plan.mechanisms.known_groups import count_known
 from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins
+from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import Family, Type
@@ -146,18 +147,24 @@ def describe_rank(quantile: Quantile, mechanism: ExponentialQuantile, *, scale: 
 
     The error is `scale` times that of the mechanism.
     """
-    reach, wanted = mechanism.rank_error() * scale, float(quantile.wanted)
+    reach = ceil(mechanism.rank_error() * scale)
     example = max(10 ** ceil(log10(10 * reach)), _EXAMPLE)
-    low, high = max(0.0, wanted - reach / example), min(1.0, wanted + reach / example)
     return (
-        f"at most {reach:,.0f} rows from the wanted rank with probability 0.95: of {example:,} rows between the "
-        f"quantiles {low:.3g} and {high:.3g}"
+        f"at most {reach:,} rows from the wanted rank with probability 0.95: of {example:,} rows "
+        f"{describe_between(quantile.wanted, Fraction(reach, example))}"
     )
 
 
-def format_value(value: Fraction) -> str:
-    """Return an end of a range as short as it is exact enough."""
-    return f"{float(value):,.6g}"
+def describe_between(wanted: Fraction, reach: Fraction) -> str:
+    """Return between which quantiles an answer lies that is so near the wanted one, rounded outwards."""
+    low = round_end(max(Fraction(0), wanted - reach), reach, upwards=False)
+    high = round_end(min(Fraction(1), wanted + reach), reach, upwards=True)
+    return f"between the quantiles {format_value(low)} and {format_value(high)}"
+
+
+def format_value(value: Fraction | Decimal | float) -> str:
+    """Return a number as answers show it, with commas."""
+    return f"{float(value):,}".removesuffix(".0")
 
 
 def plan_quantiles(base: MechanismPlan, request: MechanismRequest, *, salts: tuple[int, int]) -> QuantilesPlan:

@@ -160,13 +160,25 @@ def _clip_quotients(walk: _Walk, value: object, *, inners: Sequence[PrivateQuery
     if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
         return
     (part,), (whole,) = counts
-    (number, at), (other, of) = (*walk.find(part), *walk.find(whole))
-    if number == other and is_share(inners[number], at, of=of):
+    if _are_of_row(part, whole) and _are_shares(inners, walk.find(part), of=walk.find(whole)):
         zero = write_integer("0")
         least = write_call(value, "greatest", deepcopy(part), zero)
         most = write_call(value, "greatest", deepcopy(whole), zero)
         part.clear()
         part.update(write_call(value, "least", least, most))
+
+
+def _are_of_row(part: Tree, whole: Tree) -> bool:
+    """Say whether two columns are of one row: a.n and b.n are not, also where both relations are the same answer."""
+    first, second = (cast("list[str]", each["column_names"])[:-1] for each in (part, whole))
+    return list(map(ascii_lower, first)) == list(map(ascii_lower, second))
+
+
+def _are_shares(inners: Sequence[PrivateQuery], parts: _Outputs, *, of: _Outputs) -> bool:
+    """Say whether a column counts some of the rows of another one, whichever output of its name each of them is."""
+    pairs = [(number, at, whole) for number, at in parts for other, whole in of if number == other]
+    is_whole = {number for number, _ in parts} <= {number for number, _ in of}
+    return is_whole and all(is_share(inners[number], at, of=whole) for number, at, whole in pairs)
 
 
 def write_integer(text: str) -> Tree:

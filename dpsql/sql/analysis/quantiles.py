@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _NAMES = {QUANTILE.removeprefix(FUNCTION_PREFIX), DESCENDING.removeprefix(FUNCTION_PREFIX)}
 _MOST_DENOMINATOR = 1_000
-_EXAMPLE = "MEDIAN(x, contribution_bounds_per_row => (0, 500))"
 _TIMES = frozenset([Family.DATE, Family.TIMESTAMP])
 _HALF = Literal(0.5, DOUBLE)  # of a parameter without a value
 _NEARER = {0: ("least", 0.01), 1: ("greatest", 0.99)}
@@ -50,7 +49,9 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
         allow_only(reader.statement, node.expression, "this")
         condition, node = reader.condition(node.expression.this), node.this
     allow_only(reader.statement, node, "this", "expressions")
-    arguments, stated = read_named_bounds(reader, node.expressions, example=_EXAMPLE)
+    text = _read_text(reader, node.expressions[0])
+    example = f"MEDIAN({text}, contribution_bounds_per_row => (0, 500))"
+    arguments, stated = read_named_bounds(reader, node.expressions, example=example)
     value, wanted, denominator = arguments
     words = _find_words(reader, node)
     argument = _read_value(reader, value, words=words)
@@ -58,7 +59,12 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
     return Quantile(
         argument=argument,
         wanted=_read_wanted(
-            reader, wanted, denominator=denominator, falls=DESCENDING.endswith(find_function(node)), words=words
+            reader,
+            wanted,
+            denominator=denominator,
+            falls=DESCENDING.endswith(find_function(node)),
+            text=text,
+            words=words,
         ),
         condition=join_conjuncts(present if condition is None else [condition, *present]),
         stated=None if stated is None else (stated.low, stated.high),
@@ -84,21 +90,31 @@ def _read_value(reader: Reader, node: Node, *, words: Place | None) -> Expressio
         raise Refusal("aggregate", "The privacy unit is no amount.", hint=hint, place=words)
     if found.type.is_number:
         return found
-    place = reader.place(node)
-    text = "x" if place is None else place.fragment
-    hint = "Write MEDIAN(CAST(x AS DOUBLE)) of what is a number in another form."
+    text = _read_text(reader, node)
+    cast = f"MEDIAN(CAST({text} AS DOUBLE), contribution_bounds_per_row => (0, 500))"
+    hint = f"Write {cast}, if it is a number in another form."
+    if found.type.family is Family.BOOLEAN:
+        hint = f"Write AVG(CAST({text} AS INTEGER)), for the share of rows where it is true."
     if found.type.family in _TIMES:
         days = f"date_diff('day', DATE '2026-01-01', {text})"
         hint = f"Count days: MEDIAN({days}, contribution_bounds_per_row => (0, 365))."
     raise Refusal("aggregate", f"Quantiles are of numbers, and this is {found.type}.", hint=hint, place=words)
 
 
-def _read_wanted(reader: Reader, node: Node, *, denominator: Node, falls: bool, words: Place | None) -> Fraction:
+def _read_text(reader: Reader, node: Node) -> str:
+    """Return an argument as the analyst wrote it, for a hint."""
+    place = reader.place(node)
+    return "x" if place is None else place.fragment
+
+
+def _read_wanted(
+    reader: Reader, node: Node, *, denominator: Node, falls: bool, text: str, words: Place | None
+) -> Fraction:
     """Return the wanted share of rows at or below the answer; refuse 0 and 1, and what is no such share."""
     found, number = fill_unbound(reader.read(node), DOUBLE, such_as=_HALF), reader.read(denominator)
     value, divisor = (each.value if isinstance(each, Literal) else None for each in (found, number))
-    if type(node).__name__ in {"Array", "Bracket", "Tuple"} or isinstance(value, bool) or value is None:
-        hint = "Write one number for each: QUANTILE_CONT(x, 0.25) AS q1, QUANTILE_CONT(x, 0.75) AS q3."
+    if isinstance(value, bool) or value is None:
+        hint = f"Write a number above 0 and below 1, such as QUANTILE_CONT({text}, 0.25)."
         reason = "The wanted quantile is a number of the text, or a parameter."
         raise Refusal("aggregate", reason, hint=hint, place=words)
     assert isinstance(divisor, int)  # noqa: S101 - dpsql wrote it
@@ -110,6 +126,8 @@ def _read_wanted(reader: Reader, node: Node, *, denominator: Node, falls: bool, 
         raise Refusal("aggregate", reason, hint=f"Write {near} in place of {value}.", place=words)
     if not 0 < share < 1 or share.denominator > _MOST_DENOMINATOR:
         hint = "Write a number above 0 and below 1 with at most three decimals, such as 0.999."
+        if divisor != 1:
+            hint = f"Write QUANTILE_CONT({text}, 0.999), or another number with at most three decimals."
         raise Refusal("aggregate", "There is no such quantile.", hint=hint, place=words)
     return share
 

@@ -204,10 +204,21 @@ class RankedSelect:
         place = (at, at) if self.clause is not None else _find_characters(self.statement, query)
         return write_per(self.statement, self.catalog, query=query, per=_Per(key, k), at=place, source=source)
 
+    def _find_ranking(self, query: PrivateQuery) -> int | None:
+        """Return the number, from 1, of the first measure that can rank groups; None for averages and quantiles alone.
+
+        Without an ORDER BY groups are ranked as they would be without the computation.
+        """
+        ranking = {each.name for each in query.outputs if each.is_measure and each.divisor is None}
+        numbers = range(1, self.computed.number_of_measures + 1)
+        return next((number for number in numbers if name_measure(number) in ranking), None)
+
     def _write_listed(self, query: PrivateQuery) -> str:
         """Return the statement with the private query in FROM of what computes from it."""
         outer, _ = self.computed.write([output.name for output in query.outputs], source=_SOURCE)
-        ending: Parts = (f" GROUP BY ALL ORDER BY measure_1 DESC LIMIT {query.clause.k}",)
+        ranking = self._find_ranking(query)
+        order = "" if ranking is None else f"ORDER BY measure_{ranking} DESC "
+        ending: Parts = (f" GROUP BY ALL {order}LIMIT {query.clause.k}",)
         if self.clause is None:
             ending = (" GROUP BY ALL ", str(query.clause))
         if self.clause is None and (query.clause.options or query.clause.per is not None):  # as they are written

@@ -83,6 +83,19 @@ class Bins:
             number -= segment.count
         raise IndexError(number)
 
+    def describe_ends(self, type_: Type) -> tuple[int | float, int | float]:
+        """Return what values in the first bin are at most, and those in the last at least, in few decimals.
+
+        They are rounded away from the bins, but for whole numbers, which reach no further than the last one within.
+        """
+        (low, most), (least, high) = self.find_ends(0), self.find_ends(self.count - 1)
+        if type_.family is Family.INTEGER:
+            return math.floor(most), math.ceil(least)
+        return (
+            float(round_end(most, most - low, upwards=True)),
+            float(round_end(least, high - least, upwards=False)),
+        )
+
     def read_value(self, number: int, type_: Type) -> int | float:
         """Return the value of a bin: its whole number, or its middle, rounded to a tenth of its width."""
         low, high = self.find_ends(number)
@@ -119,7 +132,18 @@ def build_bins(low: Fraction, high: Fraction, *, type_: Type, most: int) -> Bins
 
 def round_within(value: Fraction, width: Fraction) -> Decimal:
     """Return a value with as few decimals as a tenth of a width needs."""
+    digits = _count_decimals(width)
+    return Decimal(round(value * 10**digits)).scaleb(-digits)
+
+
+def round_end(value: Fraction, width: Fraction, *, upwards: bool) -> Decimal:
+    """Return the end of a bin of a width with as few decimals as a tenth of the width needs, rounded up or down."""
+    digits = _count_decimals(width)
+    return Decimal((math.ceil if upwards else math.floor)(value * 10**digits)).scaleb(-digits)
+
+
+def _count_decimals(width: Fraction) -> int:
     digits = 0
     while width and Fraction(1, 10**digits) > width / 10 and digits < 15:  # noqa: PLR2004 - those of a DOUBLE
         digits += 1
-    return Decimal(round(value * 10**digits)).scaleb(-digits)
+    return digits

@@ -132,18 +132,41 @@ class _Call:
     def _read(self) -> tuple[str, list[Nodes]]:
         """Return the name of the call, and its value, numerator and denominator."""
         if self.name == "median":
-            (value,) = self._expect(1, "MEDIAN(x)")
+            (value,) = self._expect(1, f"MEDIAN({self._example})")
             return QUANTILE, [value, self._number("1"), self._number("2")]
         if self.name in _OF_GROUP and self.behind:
             (wanted,) = self._expect(1, _EXAMPLE)
             value, falls = self._read_order()
+            self._check_one(wanted, value=value)
             return DESCENDING if falls else QUANTILE, [value, wanted, self._number("1")]
         if self.name == "approx_quantiles":
-            value, number = self._expect(2, "APPROX_QUANTILES(x, 100)[OFFSET(90)]")
+            value, number = self._expect(2, f"APPROX_QUANTILES({self._example}, 100)[OFFSET(90)]")
             return QUANTILE, [value, self._number(self._read_position(number)), number]
-        spelled = _EXAMPLE if self.name in _OF_GROUP else f"{self.name.upper()}(x, 0.9)"
+        spelled = _EXAMPLE if self.name in _OF_GROUP else f"{self.name.upper()}({self._example}, 0.9)"
         value, wanted = self._expect(2, spelled)
+        self._check_one(wanted, value=value)
         return QUANTILE, [value, wanted, self._number("1")]
+
+    @property
+    def _example(self) -> str:
+        """Return the value that a hint proposes: the first argument, where there is one that is no share."""
+        is_value = bool(self.arguments and self.arguments[0]) and self.name not in _OF_GROUP
+        return _read_text(self.statement, self.arguments[0]) if is_value else "x"
+
+    def _check_one(self, wanted: Nodes, *, value: Nodes) -> None:
+        """Refuse a list of wanted quantiles."""
+        block = wanted[-1] if wanted else None
+        if not isinstance(block, Block):
+            return
+        is_tuple = len(wanted) == 1 and "COMMA" in kinds_of(block.nodes)
+        if block.kind != "L_BRACKET" and not is_tuple:
+            return
+        text, shares = _read_text(self.statement, value), [each for each in split(block.nodes) if each]
+        several = [
+            f"QUANTILE_CONT({text}, {_read_text(self.statement, each)}) AS q{at}" for at, each in enumerate(shares, 1)
+        ]
+        reason = "A list of quantiles is not released: each of them is a value of its own, and costs an item."
+        raise self._refuse(reason, hint=f"Write each as a column: {', '.join(several) or f'MEDIAN({text})'}.")
 
     def _expect(self, number: int, example: str) -> list[Nodes]:
         if len(self.arguments) != number or not all(self.arguments):
@@ -165,10 +188,11 @@ class _Call:
 
     def _read_position(self, number: Nodes) -> str:
         """Return which of the quantiles of APPROX_QUANTILES is meant, from 1 on; refuse all of them, and the ends."""
-        count = word_of(number, 0) if len(number) == 1 else ""
+        count, text = word_of(number, 0) if len(number) == 1 else "", self._example
         if not _WHOLE.fullmatch(count) or int(count) < 1:
-            raise self._refuse("The number of APPROX_QUANTILES is whole.", hint="Write APPROX_QUANTILES(x, 100).")
-        last, text = int(count), _read_text(self.statement, self.arguments[0])
+            reason = "The number of APPROX_QUANTILES is whole."
+            raise self._refuse(reason, hint=f"Write APPROX_QUANTILES({text}, 100)[OFFSET(50)].")
+        last = int(count)
         index = self.behind[0] if self.behind else None
         word, place = ("", ()) if not isinstance(index, Block) else (word_of(index.nodes, 0), index.nodes[1:])
         if not isinstance(index, Block):
@@ -193,7 +217,7 @@ class _Call:
         pair = split(block.nodes) if isinstance(block, Block) and block.kind == "L_PAREN" else []
         if name != PER_ROW or len(pair) != len(("low", "high")) or not isinstance(block, Block):
             reason = "Bounds of a quantile are those of the value of one row: two numbers in parentheses."
-            raise self._refuse(reason, hint=f"Write MEDIAN(x, {PER_ROW} => (0, 500)).")
+            raise self._refuse(reason, hint=f"Write MEDIAN({self._example}, {PER_ROW} => (0, 500)).")
         return (make_token("VAR", STATED, beside=first_token(self.bounds)), block)
 
     def _number(self, text: str) -> Nodes:

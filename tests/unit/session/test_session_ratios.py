@@ -123,6 +123,28 @@ def test_what_has_no_interval_is_shown_as_it_is(session: dpsql.Session, sql: str
     assert "±" not in repr(session.sql(sql))
 
 
+# 12,000 rows of one page and 6,000 of the other, of 24,000 in all; 3,600 of these are below 15
+NUMBERS = "COUNT(*) AS n, COUNT(*) FILTER (WHERE dwell < 15) AS m FROM visits"
+OF_PAGES = f"SELECT page, {NUMBERS} WHERE page = 'p0' OR dwell < 50 GROUP BY page TOP 2 PRIVATE"
+
+
+def test_a_quotient_of_two_rows_is_no_share(session: dpsql.Session) -> None:
+    found = session.sql(
+        f"WITH q AS ({OF_PAGES}) SELECT a.n / b.n AS r, a.m / a.n AS s FROM q AS a, q AS b WHERE a.page <> b.page"
+    ).fetchall()
+    least, most = sorted(r for r, _ in found)
+    assert abs(least - 0.5) < 0.2  # the standard deviation of a count is 40 rows
+    assert abs(most - 2.0) < 0.2
+
+
+def test_private_queries_may_call_their_numbers_alike(session: dpsql.Session) -> None:
+    found = session.sql(
+        f"SELECT a.page, a.n / b.n AS r, b.m / b.n AS s FROM ({OF_PAGES}) AS a, (SELECT {NUMBERS} PRIVATE) AS b"
+    ).fetchall()
+    wanted = {"p0": (0.5, 0.15), "p1": (0.25, 0.15)}
+    assert all(abs(r - wanted[page][0]) < 0.05 and abs(s - wanted[page][1]) < 0.03 for page, r, s in found)
+
+
 def test_an_end_of_a_ratio_whose_divisor_is_computed_is_refused(session: dpsql.Session) -> None:
     with pytest.raises(dpsql.Refusal):
         session.sql(f"SELECT s / (2 * n) AS r, value_low(r) AS low FROM ({RELEASED}) AS x")

@@ -107,6 +107,21 @@ def test_a_share_of_all_divides_by_a_private_total(text: str) -> None:
     assert_rows_are_among(answer.fetchall(), run_plainly(text.replace(" LIMIT 3", "")))
 
 
+@pytest.mark.parametrize(
+    ("measures", "ending"),
+    [
+        ("AVG(dwell) AS a", "GROUP BY ALL LIMIT 3"),
+        ("MEDIAN(dwell, contribution_bounds_per_row => (0, 50)) AS a", "GROUP BY ALL LIMIT 3"),
+        ("AVG(dwell) AS a, COUNT(*) AS n", "GROUP BY ALL ORDER BY measure_2 DESC LIMIT 3"),
+        ("COUNT(*) AS n, SUM(dwell) AS a", "GROUP BY ALL ORDER BY measure_1 DESC LIMIT 3"),
+    ],
+)
+def test_the_statement_to_paste_ranks_by_what_can_rank(measures: str, ending: str) -> None:
+    _, pasted, answer = paste(open_session(), f"SELECT country, {measures}, RANK() OVER (ORDER BY a) AS r {BY_COUNTRY}")
+    assert ending in pasted
+    assert len(answer) == 3
+
+
 def test_a_share_of_all_is_refused_where_the_clause_is_written() -> None:
     text = f"SELECT country, COUNT(*) / SUM(COUNT(*)) OVER () AS p {BY_COUNTRY} TOP 5 PRIVATE ORDER BY p DESC"
     _, pasted, answer = paste(open_session(implicit=False), text)
