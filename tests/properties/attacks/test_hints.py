@@ -111,8 +111,13 @@ def exposed(text: str, error: Error, found: re.Match[str]) -> str:
 FOLLOW: list[tuple[str, Follow]] = [
     (r"Did you mean (\S+)\?", nearest),
     (
-        r"^Write (.+\)), with your own (?:bounds|number)",
+        r"^Write (.+\)), with your own (?:bounds|number|range)",
         lambda text, error, found: swap_fragment(text, error, found[1]),
+    ),
+    (r"^Write (PERCENTILE_CONT.+\))\.$", lambda text, error, found: swap_call(text, error, found[1])),
+    (
+        r"^Write (PRIVATE WITH \(max_rows_contributed = 20\))",
+        lambda text, _, found: re.sub(r"PRIVATE$", found[1], text),
     ),
     (r"^Write one text for each row, such as (.+)\.$", lambda text, error, found: swap_call(text, error, found[1])),
     (
