@@ -34,7 +34,7 @@ from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import Aggregate
+from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.quantiles import build_bins
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
@@ -180,16 +180,22 @@ def rewrite_query(query: SuiteQuery, catalog: Catalog) -> EngineQuery | None:
 
 
 def count_measures(query: SuiteQuery, catalog: Catalog) -> int:
-    """Return the number of measures that a query releases."""
-    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
-    return len(analyzed.measures) if isinstance(analyzed, PrivateQuery) else 1
+    """Return the number of measures that are read for a query."""
+    return len(_list_measures(query, catalog)) or 1
 
 
 def find_item_measures(query: SuiteQuery, catalog: Catalog) -> frozenset[int]:
     """Return the places of the measures of a query that are no sums over units: numbers of different values."""
-    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
-    measures = analyzed.measures if isinstance(analyzed, PrivateQuery) else ()
+    measures = _list_measures(query, catalog)
     return frozenset(at for at, each in enumerate(measures) if each.aggregate is Aggregate.ITEMS)
+
+
+def _list_measures(query: SuiteQuery, catalog: Catalog) -> tuple[Measure, ...]:
+    """Return the bounded measures of a private query: several outputs may have one in common."""
+    analyzed = analyze(query.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    if not isinstance(analyzed, PrivateQuery):
+        return ()
+    return bound_measures(analyzed, Terms.of_total(POLICY)).measures
 
 
 def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:
