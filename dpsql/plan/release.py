@@ -205,7 +205,8 @@ def _draw_quantiles(
     execute: Callable[[Statement], Exact] | None,
 ) -> tuple[MechanismOutput, pa.Table]:
     """Return what was drawn, with the cost of the quantiles of its groups, and the canonical table with these."""
-    from dpsql.plan.quantile_release import add_quantiles
+    from dpsql.plan.mechanisms.quantile_draws import add_quantiles
+    from dpsql.plan.mechanisms.quantiles import QuantilesPlan
 
     if execute is None:
         reason, hint = "Quantiles are read after the groups.", "Give release() the engine's execute."
@@ -214,8 +215,14 @@ def _draw_quantiles(
         import pyarrow as pa
 
         canonical = pa.table({_ROW: int64_array(range(len(drawn.rows)))})
+    own = plan.mechanism_plan
+    assert isinstance(own, QuantilesPlan)  # noqa: S101 - of a query with quantiles
     canonical, loss, items = add_quantiles(
-        plan, canonical, noise=noise, read=lambda counting: open_exact(execute(build_statement(counting)))
+        own,
+        plan.query,
+        canonical=canonical,
+        noise=noise,
+        read=lambda counting: open_exact(execute(build_statement(counting))),
     )
     canonical = canonical.select([name for name in canonical.column_names if name != _ROW])
     return replace(drawn, loss=add_losses([drawn.loss, loss]), items=drawn.items + items), canonical

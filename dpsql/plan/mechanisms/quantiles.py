@@ -3,7 +3,7 @@
 A plan of quantiles is around the plan of the mechanism that answers the rest of the query. Its worst case is that of
 the other plan and all quantiles together, reserved before any row is read. When the groups are released, a further
 statement for each set of rows returns how much these weigh in each bin, of the released groups alone, and each group's
-quantiles are drawn from that (`plan/quantile_release.py`). What is charged follows from how many groups came back.
+quantiles are drawn from that (`quantile_draws.py`). What is charged follows from how many groups came back.
 
 A query that releases quantiles of a total or of known groups, and no counts, reads no other private row.
 """

@@ -15,7 +15,7 @@ from dpsql.errors import EngineError
 from dpsql.mechanisms import Noise
 from dpsql.plan.mechanisms.names import number_rows
 from dpsql.plan.mechanisms.quantiles import DrawnQuantiles, QuantilesPlan
-from dpsql.plan.plan import Plan
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.rewrite.engine_query import EngineQuery
@@ -33,7 +33,12 @@ def name_quantile(at: int) -> str:
 
 
 def add_quantiles(
-    plan: Plan, canonical: pa.Table, *, noise: Noise, read: Callable[[EngineQuery], pa.Table]
+    own: QuantilesPlan,
+    query: PrivateQuery,
+    *,
+    canonical: pa.Table,
+    noise: Noise,
+    read: Callable[[EngineQuery], pa.Table],
 ) -> tuple[pa.Table, Loss, int]:
     """Return the released groups with their quantiles, and what these cost: their loss and their items.
 
@@ -41,8 +46,7 @@ def add_quantiles(
     """
     import pyarrow as pa
 
-    own, query, groups = plan.mechanism_plan, plan.query, canonical.num_rows
-    assert isinstance(own, QuantilesPlan)  # noqa: S101 - of a query with quantiles
+    groups = canonical.num_rows
     values: list[list[int | float | None]] = [[None] * groups for _ in query.quantiles]
     keys = [f"key_{at + 1}" for at in range(len(query.keys))]
     known = canonical.select(keys)
