@@ -31,7 +31,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from accuracy import terms
-from environments import FOLDER, NotInstalledError, python_of
+from environments import NotInstalledError, python_of
 from program.main import alone
 from program.row import Row, Value
 
@@ -182,7 +182,7 @@ def opendp(folder: Path, given: Namespace, *, rows: int) -> tuple[Mapping[str, S
         python = python_of("opendp", given.environments)
     except NotInstalledError as error:
         return {}, f"OpenDP: {error}"
-    script = FOLDER / "opendp_statistics.py"
+    script = Path(__file__).parent / "beside_statistics" / "opendp.py"
     words = [python, "-P", script, folder, str(rows), str(MOST), given.epsilon, str(given.repeats)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     if done.returncode:

@@ -1,6 +1,6 @@
 """Statistics of all rows by OpenDP's data frames over Polars, each answered so many times.
 
-    python -P opendp_statistics.py FOLDER ROWS MOST EPSILON REPEATS
+    python -P opendp.py FOLDER ROWS MOST EPSILON REPEATS
 
 Rows of a user are cut to ROWS, and values are between 0 and MOST. The output is one JSON object of lists of answers.
 """
