@@ -200,7 +200,12 @@ def note_ranking(plan: Plan) -> Plan:
     shown = any(each.key is None and each.divisor is None and each.measure == 0 for each in query.outputs)
     if shown or query.clause.shape != "top":
         return plan
-    note = f"the groups are ranked by {_name_call(query.measures[0])}, as AVG alone does not rank"
+    divided = [each for each in query.outputs if each.divisor is not None]
+    names = list(dict.fromkeys(each.divided_name for each in divided))
+    is_of_pairs = any(each.divisor == 0 and each.statistic and each.statistic.is_of_pairs for each in divided)
+    ranks = "the number of rows with both values" if is_of_pairs else _name_call(query.measures[0])
+    verb = "do" if names[1:] else "does"
+    note = f"the groups are ranked by {ranks}, as {' and '.join(names)} alone {verb} not rank"
     return replace(plan, query=replace(query, list_note="; ".join(filter(None, [note, query.list_note]))))
 
 

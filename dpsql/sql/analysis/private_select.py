@@ -55,7 +55,6 @@ from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.quantiles import Quantile
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
-from dpsql.sql.ir.spread import Statistic
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
@@ -144,7 +143,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
     if measured:
         ordered = [items[term.output] for term in order]
-        measures, condition = _choose_measures(reader, measured, ordered=ordered, clause=clause)
+        measures, condition = _choose_measures(measured, ordered=ordered, clause=clause)
         if condition is not None and any(item.quantile is not None for item in items):
             measures, condition = (replace(DISTINCT_UNITS, condition=condition),), None  # quantiles are of other rows
     if clause.shape == "all" or "domain" in clause.options:
@@ -473,14 +472,14 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
 
 
 def _choose_measures(
-    reader: Reader, measured: list[_Item], *, ordered: list[_Item], clause: Clause
+    measured: list[_Item], *, ordered: list[_Item], clause: Clause
 ) -> tuple[tuple[Measure, ...], Expression | None]:
     """Return the measures, the one that ranks first, and the condition of rows to count.
 
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
     counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
     others come in the order of their words, so the same measures, listed in another order, are the same question.
-    Groups with averages alone are ranked by the number of rows of the first.
+    Groups with averages or spreads alone are ranked by the number of rows of the first.
     """
     found = [item.measure for item in measured if item.measure is not None]
     conditions = {each.measure.condition for each in found}
@@ -493,23 +492,10 @@ def _choose_measures(
             for each in (*ordered, *measured)
             if each.measure is not None and each.measure.divisor is None
         ]
-        # an average does not rank: where there are no others, the number of its rows does, which divides it
-        able = able or [each.divisor for each in found if each.divisor is not None and each.statistic is None]
-        if not able:
-            unit, where = write_name(name_unit(reader)), reader.place(measured[0].node)
-            hint = (
-                f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
-            )
-            reason = f"{_describe_unranked(found[0].statistic)} does not rank groups."
-            raise Refusal("aggregate", reason, hint=hint, place=where)
-        first = able[:1]
+        # what is divided does not rank: where there is nothing else, the number of its rows does, which divides it
+        first = (able or [each.divisor for each in found if each.divisor is not None])[:1]
     every = [measure for each in found for measure in each.every]
     return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
-
-
-def _describe_unranked(statistic: Statistic | None) -> str:
-    """Return the name of a value that is computed from several measures: AVG where it is no other."""
-    return "AVG" if statistic is None else statistic.value
 
 
 def _find_domain(
@@ -711,10 +697,8 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
             raise Refusal("order", reason, hint=by_measure, place=place)
         if output.quantile is not None and is_cut:
             raise Refusal("aggregate", "A quantile does not rank groups.", hint=by_measure, place=place)
-        if output.divisor is not None and (is_cut or output.statistic is not None):
-            reason = f"{_describe_unranked(output.statistic)} does not rank groups."
-            hint = by_measure if output.statistic is None else "Order by COUNT(*) or SUM, largest first."
-            raise Refusal("aggregate", reason, hint=hint, place=place)
+        if output.divisor is not None and is_cut:
+            raise Refusal("aggregate", f"{output.divided_name} does not rank groups.", hint=by_measure, place=place)
         if output.is_measure and output.divisor is None and not first.descending:
             reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
             hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."

@@ -83,6 +83,11 @@ class Output:
         """Numbers of the measures that it is computed from: the divisor, if there is one, is the second."""
         return (self.measure,) if self.divisor is None else (self.measure, self.divisor, *self.others)
 
+    @property
+    def divided_name(self) -> str:
+        """Name of the function of several measures that it is."""
+        return "AVG" if self.statistic is None else self.statistic.value
+
     def place(self, places: Sequence[int]) -> Self:
         """Return the same output with other numbers of its measures."""
         measure, *more = places

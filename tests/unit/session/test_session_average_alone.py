@@ -50,7 +50,15 @@ def test_the_order_is_that_of_the_rows() -> None:
     assert sorted(key for key, _ in answer.fetchall()) == ["a", "b"]
 
 
-@pytest.mark.parametrize(("measure", "beside"), [("AVG(amount)", "COUNT(amount)"), ("AVG(price)", "COUNT(price)")])
+@pytest.mark.parametrize(
+    ("measure", "beside"),
+    [
+        ("AVG(amount)", "COUNT(amount)"),
+        ("AVG(price)", "COUNT(price)"),
+        ("STDDEV(price, contribution_bounds_per_row => (0, 10))", "COUNT(price)"),
+        ("VAR_POP(price, contribution_bounds_per_row => (0, 10)) FILTER (WHERE ok)", "COUNT(price) FILTER (WHERE ok)"),
+    ],
+)
 def test_it_is_the_query_with_the_count_that_ranks(measure: str, beside: str) -> None:
     """The count is drawn with the keys: leaving its column out makes nothing cheaper, and nothing dearer."""
     session = open_session()
@@ -60,6 +68,32 @@ def test_it_is_the_query_with_the_count_that_ranks(measure: str, beside: str) ->
     assert (alone.worst_items, alone.key) == (both.worst_items, both.key)
     session.sql(f"SELECT kind, {beside} AS n, {measure} AS m FROM orders GROUP BY kind TOP 10 PRIVATE")
     assert session.sql(f"SELECT kind, {measure} AS m FROM orders GROUP BY kind TOP 10 PRIVATE").receipt.replayed
+
+
+@pytest.mark.parametrize(
+    ("measures", "told"),
+    [
+        (
+            "STDDEV(price, contribution_bounds_per_row => (0, 10)) AS s",
+            "COUNT(price), as STDDEV_SAMP alone does not rank",
+        ),
+        (
+            "AVG(amount) AS m, VAR_POP(price, contribution_bounds_per_row => (0, 10)) AS v",
+            "COUNT(amount), as AVG and VAR_POP alone do not rank",
+        ),
+        (
+            "COVAR_POP(price, amount, contribution_bounds_per_row => (0, 10)) AS c",
+            "the number of rows with both values, as COVAR_POP alone does not rank",
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", ["", " ORDER BY 2 DESC"])
+def test_spreads_alone_are_ranked_by_their_rows(measures: str, told: str, order: str) -> None:
+    session = open_session(implicit=True)
+    answer = session.sql(f"SELECT kind, {measures} FROM orders GROUP BY kind{order}")
+    assert answer.note.startswith(f"the groups are ranked by {told}")
+    assert {key for key, *_ in answer.fetchall()} == {"a", "b", "c"}
+    assert dict(session.explain(f"SELECT kind, {measures} FROM orders GROUP BY kind{order}").facts())["note"]
 
 
 def test_the_note_does_not_speak_of_a_column_that_is_not_there() -> None:

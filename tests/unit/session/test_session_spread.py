@@ -264,16 +264,6 @@ def test_the_note_says_what_the_number_is() -> None:
             "option",
             "Write VAR_POP(x, contribution_bounds_per_row => (0, 500)).",
         ),
-        (
-            "SELECT page, VAR_POP(stars) AS v FROM visits GROUP BY page TOP 2 PRIVATE",
-            "aggregate",
-            "VAR_POP does not rank groups",
-        ),
-        (
-            "SELECT page, VAR_POP(stars) AS v FROM visits GROUP BY page ORDER BY v DESC TOP 2 PRIVATE",
-            "aggregate",
-            "VAR_POP does not rank groups",
-        ),
         ("SELECT VAR_POP(COUNT(*)) AS v FROM visits PRIVATE", "aggregate", "may not stand in another"),
         ("SELECT STDEV(stars) AS v FROM visits PRIVATE", "function", "stddev"),
     ],
