@@ -470,7 +470,6 @@ HELPED = {
     "SELECT article, SUM(user_id) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(x AS DOUBLE))",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
-    "SELECT article, STDDEV(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
     "SELECT article, COUNT(DISTINCT (country, ts)) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "VARCHAR) || ', '",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
