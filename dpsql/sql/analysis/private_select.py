@@ -59,12 +59,12 @@ from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Opt
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import NAMES
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
-from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
