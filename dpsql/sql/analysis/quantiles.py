@@ -1,6 +1,6 @@
 """Quantiles of a private query: MEDIAN(x), QUANTILE_CONT(x, 0.9) and their other spellings, with or without FILTER.
 
-Syntax has put all spellings into one call (`syntax/quantile_forms.py`). A query may state between which numbers the
+Syntax has put all spellings into one call (`syntax/aggregate_forms.py`). A query may state between which numbers the
 value of one row is, as in MEDIAN(x, contribution_bounds_per_row => (0, 500)); it is a constant of the text, or a
 parameter. Any range is allowed: values beyond it are counted at its ends.
 """

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
-from dpsql.sql.syntax.aggregate_forms import NAMES, write_quantiles
+from dpsql.sql.syntax.aggregate_forms import NAMES, state_bounds, write_quantiles
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     Block,
@@ -67,7 +67,6 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
-from dpsql.sql.syntax.named_bounds import state_bounds
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
