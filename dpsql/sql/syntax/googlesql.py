@@ -2,8 +2,8 @@
 
 The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting. The clause
 is the implied one (`implied.py`); `put_header_options` gives it these options, `read_private` checks
-privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item. SELECT WITH ANONYMIZATION, the older
-words, are read as these.
+privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item.
+SELECT WITH ANONYMIZATION, the older words, are read as these.
 """
 
 from __future__ import annotations
