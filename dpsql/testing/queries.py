@@ -37,8 +37,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.quantiles import build_bins
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import Expression, Joined, Scan
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import Expression, Joined, Scan, parse_type
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import (
     Bound,

@@ -24,8 +24,7 @@ from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import ColumnRef, Literal
-from dpsql.sql.ir.types import NULL
+from dpsql.sql.ir.tree import NULL, ColumnRef, Literal
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"

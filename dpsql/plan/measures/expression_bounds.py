@@ -31,15 +31,17 @@ from dpsql.sql.ir.tree import (
     Combined,
     Derived,
     Expression,
+    Family,
     FromWhere,
     Literal,
     Numbered,
     Relation,
     Scan,
     Try,
+    Type,
+    find_read_type,
     strip_casts,
 )
-from dpsql.sql.ir.types import Family, Type, find_read_type
 
 Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])

@@ -46,7 +46,7 @@ from dpsql.sql.ir.statements import (
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (

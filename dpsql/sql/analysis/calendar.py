@@ -35,8 +35,27 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.sql.ir.transforms import canonicalize, rebuild
-from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, FromWhere, Literal, Sorted, Window, stored_column, walk
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family, Type, has_one_form, sum_type
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    TIMESTAMP,
+    Call,
+    Cast,
+    ColumnRef,
+    Expression,
+    Family,
+    FromWhere,
+    Literal,
+    Sorted,
+    Type,
+    Window,
+    has_one_form,
+    stored_column,
+    sum_type,
+    walk,
+)
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, read_direction
 

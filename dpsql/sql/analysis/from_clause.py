@@ -59,6 +59,8 @@ from dpsql.sql.ir.scope import (
 )
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    INTEGER,
     Call,
     ColumnRef,
     Derived,
@@ -75,7 +77,6 @@ from dpsql.sql.ir.tree import (
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, INTEGER
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 

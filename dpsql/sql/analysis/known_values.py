@@ -26,6 +26,9 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    DOUBLE,
+    TEXT,
     Call,
     Case,
     Cast,
@@ -35,6 +38,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     Joined,
@@ -42,9 +46,9 @@ from dpsql.sql.ir.tree import (
     Numbered,
     Relation,
     Scan,
+    Type,
     strip_casts,
 )
-from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
 
 _RANGES = {
     "month": (1, 12),

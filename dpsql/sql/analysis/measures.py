@@ -44,10 +44,10 @@ from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure
 from dpsql.sql.ir.scope import find_unit, join_conjuncts
 from dpsql.sql.ir.spread import SPREADS, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BOOLEAN,
     DOUBLE,
+    Expression,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.named_bounds import PER_ROW, find_aggregate_call

@@ -9,8 +9,7 @@ from fractions import Fraction
 from typing import Self
 
 from dpsql.errors import Place
-from dpsql.sql.ir.tree import Call, Cast, Expression
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, Type, sum_type
+from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, Call, Cast, Expression, Family, Type, sum_type
 
 MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
 

@@ -8,8 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.errors import Place
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import BIGINT, DOUBLE, Family, Type
+from dpsql.sql.ir.tree import BIGINT, DOUBLE, Expression, Family, Type
 
 _WIDE = 100  # ends of bins that are so many times apart, above 0, have bins that grow with the value
 

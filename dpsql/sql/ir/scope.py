@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.catalog import HOME, PUBLIC, RowKey
-from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
-from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
+from dpsql.sql.ir.tree import BOOLEAN, Call, Cast, Collate, Expression, Family, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
 _SHOWN = 12

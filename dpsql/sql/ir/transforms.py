@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
     Call,
     Case,
     Collate,
@@ -24,6 +27,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -37,7 +41,6 @@ from dpsql.sql.ir.tree import (
     is_aggregate,
     output_column,
 )
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
 
 Change = Callable[[Expression], Expression]
 Node = TypeVar("Node", bound=Expression | Relation | FromWhere | Sorted)

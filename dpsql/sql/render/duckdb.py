@@ -30,6 +30,9 @@ from typing import ClassVar
 
 from dpsql.dialects import quote_name, quote_path, release
 from dpsql.sql.ir.tree import (
+    DATE,
+    NULL,
+    TIMESTAMP,
     Call,
     Case,
     Cast,
@@ -40,6 +43,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -51,11 +55,11 @@ from dpsql.sql.ir.tree import (
     Scan,
     Sorted,
     Try,
+    Type,
     Window,
     find_collations,
     walk,
 )
-from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family, Type
 
 _SLOT = re.compile(r"\{(\w+)\}")
 

@@ -27,8 +27,7 @@ from dpsql.errors import UsageError
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import BIGINT, Type
+from dpsql.sql.ir.tree import BIGINT, Expression, Literal, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import (

@@ -37,8 +37,7 @@ from dpsql.dialects import DUCKDB, ENUM, Dialect, quote_name, quote_path
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Cast, ColumnRef, Expression
-from dpsql.sql.ir.types import TEXT, Type
+from dpsql.sql.ir.tree import TEXT, Cast, ColumnRef, Expression, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import build_row_steps, clamp

@@ -26,8 +26,22 @@ from dpsql.sql.ir.statements import (
     list_factors,
 )
 from dpsql.sql.ir.transforms import canonicalize, rebuild
-from dpsql.sql.ir.tree import Call, Case, Cast, Exists, Expression, InQuery, Literal, Scalar, Try, walk
-from dpsql.sql.ir.types import DATE, DOUBLE, Family, Type
+from dpsql.sql.ir.tree import (
+    DATE,
+    DOUBLE,
+    Call,
+    Case,
+    Cast,
+    Exists,
+    Expression,
+    Family,
+    InQuery,
+    Literal,
+    Scalar,
+    Try,
+    Type,
+    walk,
+)
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(

@@ -17,8 +17,7 @@ from fractions import Fraction
 
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, is_present
 from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Expression, Family
 
 _MOST_DISTANCE = MOST_STEPS // 2
 

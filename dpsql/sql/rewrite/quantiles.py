@@ -33,8 +33,7 @@ from dpsql.sql.ir.quantiles import Bins, Quantile
 from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Domain, PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE
+from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, Call, Case, Cast, ColumnRef, Expression, Literal
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import UNIT, Bound

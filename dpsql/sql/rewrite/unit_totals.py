@@ -26,8 +26,7 @@ from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, is_pres
 from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Call, Cast, Expression
-from dpsql.sql.ir.types import BIGINT, DOUBLE
+from dpsql.sql.ir.tree import BIGINT, DOUBLE, Call, Cast, Expression
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import UNIT, build_row_steps

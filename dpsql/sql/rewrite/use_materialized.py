@@ -35,6 +35,7 @@ from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import rebuild
 from dpsql.sql.ir.tree import (
+    BIGINT,
     Call,
     Case,
     Cast,
@@ -48,12 +49,12 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scan,
     Window,
+    find_read_type,
     is_aggregate,
     is_column,
     list_scans,
     walk,
 )
-from dpsql.sql.ir.types import BIGINT, find_read_type
 
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"

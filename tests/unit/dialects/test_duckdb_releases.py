@@ -13,8 +13,7 @@ from dpsql.dialects import duckdb_releases
 from dpsql.dialects.duckdb_releases import RELEASES, release
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
-from dpsql.sql.ir.tree import Call, ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import DOUBLE, TEXT, TIMESTAMP, Type
+from dpsql.sql.ir.tree import DOUBLE, TEXT, TIMESTAMP, Call, ColumnRef, Expression, Literal, Type
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import passes
 

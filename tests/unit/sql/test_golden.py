@@ -15,8 +15,7 @@ from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import BIGINT, TEXT, Family, Type
+from dpsql.sql.ir.tree import BIGINT, TEXT, Expression, Family, Type
 from dpsql.sql.lexer import scan
 from dpsql.sql.render import duckdb as write
 from dpsql.sql.render.duckdb import Writer
