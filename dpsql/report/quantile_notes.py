@@ -22,7 +22,7 @@ from dpsql.plan.mechanisms.quantiles import (
 )
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import split_conjuncts
+from dpsql.sql.ir.tree import split_conjuncts
 
 _EACH = 0.025  # of the two errors of an interval with a count
 

@@ -50,7 +50,6 @@ from functools import cache
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import (
     DOUBLE,
@@ -69,6 +68,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scan,
     is_column,
+    join_conjuncts,
     list_scans,
 )
 from dpsql.terms import Terms

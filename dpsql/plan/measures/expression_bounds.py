@@ -21,7 +21,6 @@ from math import ceil, floor, inf, isfinite
 from typing import NamedTuple
 
 from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_keys, list_sources
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
@@ -40,6 +39,7 @@ from dpsql.sql.ir.tree import (
     Try,
     Type,
     find_read_type,
+    split_conjuncts,
     strip_casts,
 )
 

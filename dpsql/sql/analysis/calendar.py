@@ -32,7 +32,6 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.select_clauses import cast_sum, read_argument, read_output
 from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
@@ -52,6 +51,7 @@ from dpsql.sql.ir.tree import (
     Type,
     Window,
     has_one_form,
+    split_conjuncts,
     stored_column,
     sum_type,
     walk,

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import ChargedValues
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
@@ -43,6 +42,7 @@ from dpsql.sql.ir.tree import (
     find_read_type,
     is_column,
     output_column,
+    split_conjuncts,
     stored_column,
     walk,
 )

@@ -53,7 +53,6 @@ from dpsql.sql.ir.scope import (
     extract_unit_equalities,
     find_linked_units,
     is_connected,
-    join_conjuncts,
     list_names,
     propose_name,
 )
@@ -74,6 +73,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    join_conjuncts,
     stored_column,
     walk,
 )

@@ -23,7 +23,6 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.calendar import find_bounds, find_period, is_time_bucket, missing_bounds, read_calendar
 from dpsql.sql.analysis.domains import MOST_GROUPS, check_number_of_groups, is_released, read_domain, read_values
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import (
     BIGINT,
@@ -47,6 +46,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scan,
     Type,
+    split_conjuncts,
     strip_casts,
 )
 

@@ -18,8 +18,7 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import is_present
 from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal
+from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words
 from dpsql.sql.syntax.sqlglot_nodes import allow_only

@@ -10,7 +10,7 @@ functions that look at them. Those that change a tree are in `transforms.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
@@ -473,3 +473,19 @@ def list_scans(node: object) -> Iterator[Scan]:
 def is_aggregate(expression: Expression) -> bool:
     """Say whether the expression itself is an aggregate."""
     return isinstance(expression, Call) and expression.function in _AGGREGATES
+
+
+def split_conjuncts(condition: Expression | None) -> list[Expression]:
+    """Split a condition at the ANDs of its top level."""
+    if condition is None:
+        return []
+    if isinstance(condition, Call) and condition.function == "and":
+        return [part for argument in condition.arguments for part in split_conjuncts(argument)]
+    return [condition]
+
+
+def join_conjuncts(conditions: Sequence[Expression]) -> Expression | None:
+    """Join the conditions by AND; return None if there are none."""
+    if len(conditions) < 2:  # noqa: PLR2004 - nothing to join
+        return conditions[0] if conditions else None
+    return Call("and", tuple(conditions), BOOLEAN)

@@ -21,10 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Case, Expression, Family
+from dpsql.sql.ir.tree import Case, Expression, Family, join_conjuncts, split_conjuncts
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.rewrite.contributions import (
     UNIT,

@@ -16,7 +16,6 @@ from decimal import Decimal
 
 from dpsql.dialects import release
 from dpsql.errors import Unsupported
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import (
     LiteralDomain,
     PrivateQuery,
@@ -40,6 +39,8 @@ from dpsql.sql.ir.tree import (
     Scalar,
     Try,
     Type,
+    join_conjuncts,
+    split_conjuncts,
     walk,
 )
 

@@ -30,10 +30,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.sql.ir.quantiles import Bins, Quantile
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import Domain, PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, Call, Case, Cast, ColumnRef, Expression, Literal
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    Expression,
+    Literal,
+    join_conjuncts,
+    split_conjuncts,
+)
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import UNIT, Bound

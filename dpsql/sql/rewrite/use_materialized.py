@@ -31,7 +31,6 @@ from enum import Enum, auto
 from dpsql.dialects import DUCKDB
 from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import rebuild
 from dpsql.sql.ir.tree import (
@@ -52,7 +51,9 @@ from dpsql.sql.ir.tree import (
     find_read_type,
     is_aggregate,
     is_column,
+    join_conjuncts,
     list_scans,
+    split_conjuncts,
     walk,
 )
 
