@@ -34,8 +34,7 @@ from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import Aggregate, Measure
-from dpsql.sql.ir.quantiles import build_bins
+from dpsql.sql.ir.measures import Aggregate, Measure, build_bins
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan, parse_type
 from dpsql.sql.render.portable import writer_for

@@ -52,8 +52,7 @@ from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
-from dpsql.sql.ir.quantiles import Quantile
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, Quantile
 from dpsql.sql.ir.scope import Scope
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import (

@@ -26,8 +26,8 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.sql.ir.quantiles import Bins, Quantile
+from dpsql.sql.ir.measures import Bins, Quantile
 from dpsql.sql.ir.statements import Domain, PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (

@@ -20,7 +20,7 @@ from support.session_kit import session_on
 import dpsql
 from dpsql.plan.mechanisms.quantiles import QuantilesPlan
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.quantiles import Bins, build_bins
+from dpsql.sql.ir.measures import Bins, build_bins
 from dpsql.sql.ir.tree import BIGINT, DOUBLE
 
 Row = tuple[int | None, str | None, float | None, bool | None]
