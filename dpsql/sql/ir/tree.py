@@ -259,7 +259,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """NULL where `argument` would raise; put there by `make_total` of `rewrite/passes.py`."""
+    """NULL where `argument` would raise; put there by `make_total` of `ir/transforms.py`."""
 
     argument: Expression
     type: Type
