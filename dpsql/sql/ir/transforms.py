@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from dpsql.dialects import release
+from dpsql.dialects.duckdb_releases import release
 from dpsql.errors import Unsupported
 from dpsql.sql.ir.tree import (
     BIGINT,

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
 
-from dpsql.dialects import quote_name, quote_path, release
+from dpsql.dialects import quote_name, quote_path
+from dpsql.dialects.duckdb_releases import release
 from dpsql.sql.ir.tree import (
     DATE,
     NULL,
