@@ -12,10 +12,9 @@ from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS
 from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.plan.release import MOST_PUBLIC_ROWS
+from dpsql.sql import allow_list as calls
 from dpsql.sql import lexer
-from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
-from dpsql.sql.functions import allow_list as calls
-from dpsql.sql.functions.allow_list import (
+from dpsql.sql.allow_list import (
     AGGREGATES,
     INSIDE,
     INTERVAL_ENDS,
@@ -26,6 +25,7 @@ from dpsql.sql.functions.allow_list import (
     TIME_FUNCTIONS,
     WINDOWS,
 )
+from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar

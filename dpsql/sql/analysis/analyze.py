@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.outer_select import read_outer_select
@@ -32,7 +33,6 @@ from dpsql.sql.analysis.private_select import (
 )
 from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.measures import SPREADS

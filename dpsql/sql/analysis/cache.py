@@ -17,9 +17,9 @@ from decimal import Decimal
 from functools import partial
 
 from dpsql.errors import Refusal, Unsupported, UsageError
+from dpsql.sql.allow_list import PatternCheck
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.outer_tree import SelectParser
-from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.allow_list import MAX_POSITION
 from dpsql.sql.analysis.charged_values import find_stored_column
 from dpsql.sql.analysis.domains import MOST_GROUPS
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.select_clauses import cast_sum, read_argument, read_output
-from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.sql.ir.transforms import canonicalize, rebuild

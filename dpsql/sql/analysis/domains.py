@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.charged_values import find_sole_column
-from dpsql.sql.functions.coercion import convert, unify_for_comparison
+from dpsql.sql.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (

@@ -18,10 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis import predicates
-from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
-from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import (
+from dpsql.sql.allow_list import (
     FUNCTIONS,
     INTERVAL_ENDS,
     REFUSED,
@@ -33,7 +30,10 @@ from dpsql.sql.functions.allow_list import (
     refuse_unknown,
     type_longer_text,
 )
-from dpsql.sql.functions.coercion import (
+from dpsql.sql.analysis import predicates
+from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.coercion import (
     arithmetic,
     combine_integers,
     convert,

@@ -43,7 +43,7 @@ from dpsql.sql.analysis.subqueries import (
     read_subquery,
     read_unnest,
 )
-from dpsql.sql.functions.coercion import unify_for_comparison
+from dpsql.sql.coercion import unify_for_comparison
 from dpsql.sql.ir.catalog import HOME, Catalog, Link, RowKey
 from dpsql.sql.ir.scope import (
     Scope,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.analysis.outer_columns import (
     CTEs,
     OuterColumn,
@@ -35,7 +36,6 @@ from dpsql.sql.analysis.outer_measures import (
     write_call,
     write_integer,
 )
-from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.lexer import ascii_lower
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_select import (
@@ -31,7 +32,6 @@ from dpsql.sql.analysis.ranked_statements import (
     describe_released,
     has_all_groups,
 )
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery

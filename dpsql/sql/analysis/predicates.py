@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.postgres_reading import BACKSLASH, escape_by_backslash
 from dpsql.sql.analysis.reader import Inside, Read, Reader
-from dpsql.sql.functions.coercion import unify_for_comparison
+from dpsql.sql.coercion import unify_for_comparison
 from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
 from dpsql.sql.ir.scope import ScopeTable, add_ties, compare_by_bytes, find_unit, link_units
 from dpsql.sql.ir.tree import (

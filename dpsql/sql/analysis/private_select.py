@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.analysis.charged_values import (
     find_charged_values,
     find_item_columns,
@@ -49,7 +50,6 @@ from dpsql.sql.analysis.ranked_statements import (
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, Quantile

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import is_database
 from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal
+from dpsql.sql.allow_list import AGGREGATES
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader, read_position
-from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import INSIDE
 from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
 from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
 from dpsql.sql.analysis.select_clauses import SUBQUERY_READERS, Grouping, SelectClauses, Selected, has_aggregate
-from dpsql.sql.functions.allow_list import INSIDE
-from dpsql.sql.functions.coercion import unify_types
+from dpsql.sql.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.transforms import Stage, canonicalize, group_in_subquery

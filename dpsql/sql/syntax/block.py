@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.sql.functions.allow_list import QUANTILES, WRITTEN_AGGREGATES
+from dpsql.sql.allow_list import QUANTILES, WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:

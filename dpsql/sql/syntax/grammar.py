@@ -13,14 +13,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import (
-    EVERY_AGGREGATE,
-    FUNCTIONS,
-    INSIDE,
-    INTERVAL_ENDS,
-    REFUSED,
-    refuse_unknown,
-)
+from dpsql.sql.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, INTERVAL_ENDS, REFUSED, refuse_unknown
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED, propose_quantile

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,

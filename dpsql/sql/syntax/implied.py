@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.sql.functions.allow_list import WRITTEN_AGGREGATES
+from dpsql.sql.allow_list import WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,

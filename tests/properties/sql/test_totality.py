@@ -11,8 +11,8 @@ from support.sql_expressions import Answer, ours
 from support.sql_reference import EVERYTHING, NASTY_COLUMNS, accepts_pattern, catalog_of, nasty_tables, private
 
 from dpsql.errors import Error
+from dpsql.sql.allow_list import FUNCTIONS, REFUSED
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED
 from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 CON = nasty_tables()

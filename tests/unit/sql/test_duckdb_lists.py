@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, REFUSED
+from dpsql.sql.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, REFUSED
 from dpsql.sql.syntax import grammar
 
 SYNTAX = {"coalesce", "current_timestamp", "date", "ifnull", "localtimestamp", "try", "width_bucket"}  # of the parser

@@ -16,7 +16,7 @@ from decimal import Decimal
 from math import isfinite
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.coercion import (
+from dpsql.sql.coercion import (
     arithmetic,
     combine_integers,
     convert,
