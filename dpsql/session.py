@@ -38,7 +38,7 @@ from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.lexer import ParameterValues
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
     from dpsql.session import Session
-    from dpsql.sql.syntax.parameters import ParameterValues
+    from dpsql.sql.lexer import ParameterValues
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

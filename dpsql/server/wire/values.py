@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpsql.server.memory import WireColumn
 from dpsql.server.wire.sqlstates import Malformed, WireError
-from dpsql.sql.syntax.parameters import parse_text_array, parse_text_value
+from dpsql.sql.coercion import parse_text_array, parse_text_value
 
 OIDS = {
     "bool": 16, "bytea": 17, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,

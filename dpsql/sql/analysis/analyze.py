@@ -47,7 +47,7 @@ from dpsql.sql.ir.statements import (
     Statement,
 )
 from dpsql.sql.ir.tree import Family
-from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
+from dpsql.sql.lexer import ParameterValues, ScannedStatement, ascii_lower, bind, scan
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
     CLAUSE_HINT,
@@ -60,7 +60,6 @@ from dpsql.sql.syntax.clause import (
 from dpsql.sql.syntax.googlesql import extract_header
 from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
-from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import parse
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
-from dpsql.sql.lexer import scan
+from dpsql.sql.lexer import ParameterValues, scan
 from dpsql.sql.syntax.implied import StandardSQL
-from dpsql.sql.syntax.parameters import ParameterValues
 
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters

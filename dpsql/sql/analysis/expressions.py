@@ -38,6 +38,7 @@ from dpsql.sql.coercion import (
     combine_integers,
     convert,
     convert_to_text,
+    make_literal,
     negate,
     number,
     shift_date,
@@ -71,7 +72,6 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.tree import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED
-from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from dpsql.sql.analysis.ranked_statements import (
     describe_released,
     has_all_groups,
 )
+from dpsql.sql.coercion import make_literal
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
@@ -46,7 +47,6 @@ from dpsql.sql.syntax.implied import (
     StandardSQL,
     add_clause,
 )
-from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.spans import (
     Parts,
     PrivateSpan,

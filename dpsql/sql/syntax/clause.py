@@ -20,12 +20,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.coercion import make_literal, read_whole_number
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue
 from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.ir.tree import Literal as TypedLiteral
-from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -42,7 +43,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
-from dpsql.sql.syntax.parameters import Parameter, make_literal, read_whole_number
 
 if TYPE_CHECKING:
     from sqlglot import Token

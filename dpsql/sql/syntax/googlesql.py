@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.statements import Option, StatedTotal
-from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import OLD_AGGREGATES, read_anonymization
 from dpsql.sql.syntax.block import Block, Node, flatten, kind_of, kinds_of, nest, word_of
 from dpsql.sql.syntax.clause import list_options, read_value
-from dpsql.sql.syntax.parameters import Parameter
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -9,7 +9,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.cache import find_key, prepare_statement
 from dpsql.sql.ir.statements import Statement
-from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.lexer import ParameterValues
 
 CATALOG = catalog_of(nasty_tables(), {"nasty": "unit"}, ["public", "names"])
 QUERY = "SELECT t FROM nasty WHERE {} GROUP BY t TOP 10 PRIVATE"
