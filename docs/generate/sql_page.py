@@ -19,8 +19,6 @@ from dpsql.sql.allow_list import (
     INSIDE,
     INTERVAL_ENDS,
     NUMBER_FUNCTIONS,
-    QUANTILES,
-    REFUSED,
     TEXT_FUNCTIONS,
     TIME_FUNCTIONS,
     WINDOWS,
@@ -29,7 +27,9 @@ from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
+from dpsql.sql.syntax.grammar import REFUSED
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "

@@ -16,7 +16,7 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.report.used_shares import trace_rises
-from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
@@ -33,6 +33,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:

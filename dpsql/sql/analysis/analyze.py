@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.outer_select import read_outer_select
@@ -48,7 +48,7 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import Family
 from dpsql.sql.lexer import ParameterValues, ScannedStatement, ascii_lower, bind, scan
-from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
+from dpsql.sql.syntax.block import EVERY_AGGREGATE, Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
     CLAUSE_HINT,
     SplitStatement,
@@ -58,9 +58,8 @@ from dpsql.sql.syntax.clause import (
     several_queries,
 )
 from dpsql.sql.syntax.googlesql import extract_header
-from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
+from dpsql.sql.syntax.grammar import UNIT_COUNT, parse, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
-from dpsql.sql.syntax.sqlglot_nodes import parse
 
 if TYPE_CHECKING:
     from sqlglot import Token

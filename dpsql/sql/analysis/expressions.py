@@ -21,7 +21,6 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.allow_list import (
     FUNCTIONS,
     INTERVAL_ENDS,
-    REFUSED,
     TAKES_INTERVAL,
     call,
     cap_length,
@@ -72,7 +71,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.tree import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
+from dpsql.sql.syntax.grammar import REFUSED, allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

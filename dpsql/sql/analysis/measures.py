@@ -61,7 +61,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import PER_ROW, find_aggregate_call
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -18,7 +18,7 @@ from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import StatedBounds
 from dpsql.sql.ir.tree import DOUBLE, Literal
 from dpsql.sql.syntax.aggregate_forms import STATED, list_argument_texts
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

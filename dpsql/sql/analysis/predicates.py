@@ -41,7 +41,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

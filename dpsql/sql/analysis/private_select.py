@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
+from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.analysis.charged_values import (
     find_charged_values,
     find_item_columns,
@@ -70,12 +70,12 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import NAMES
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
-from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.grammar import allow_only, find_every_column, pair_items_with_text, parse, read_direction, settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -39,7 +39,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text
+from dpsql.sql.syntax.grammar import allow_only, pair_items_with_text
 
 if TYPE_CHECKING:
     from sqlglot import Token

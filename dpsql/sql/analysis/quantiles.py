@@ -20,7 +20,7 @@ from dpsql.sql.ir.measures import Quantile, is_present
 from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, find_quantile_words
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -32,7 +32,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, place
+from dpsql.sql.syntax.grammar import allow_only, place
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -45,7 +45,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction
+from dpsql.sql.syntax.grammar import allow_only, find_every_column, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -55,7 +55,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
+from dpsql.sql.syntax.grammar import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

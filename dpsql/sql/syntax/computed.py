@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
-from dpsql.sql.allow_list import INTERVAL_ENDS, QUANTILES
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,
+    QUANTILES,
     SET_OPERATIONS,
     Block,
     CallNodes,

@@ -26,12 +26,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.sql.allow_list import WRITTEN_AGGREGATES
 from dpsql.sql.coercion import read_whole_number
 from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,
     SET_OPERATIONS,
+    WRITTEN_AGGREGATES,
     Block,
     Node,
     Nodes,
