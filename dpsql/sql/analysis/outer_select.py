@@ -38,7 +38,7 @@ from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, NULL, Literal
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
-from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
+from dpsql.sql.syntax.block import GROUPING_SETS, Parts, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
@@ -47,14 +47,7 @@ from dpsql.sql.syntax.implied import (
     StandardSQL,
     add_clause,
 )
-from dpsql.sql.syntax.spans import (
-    Parts,
-    PrivateSpan,
-    cut_private_queries,
-    find_private_spans,
-    name_released,
-    write_parts,
-)
+from dpsql.sql.syntax.spans import PrivateSpan, cut_private_queries, find_private_spans, name_released, write_parts
 
 if TYPE_CHECKING:
     from dpsql.sql.syntax.grouping_sets import GroupingSets

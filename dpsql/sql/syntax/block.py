@@ -191,6 +191,18 @@ class Spelling:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
+
+    start: int
+    end: int
+    replaced: tuple[tuple[int, int, str], ...] = ()
+
+
+Parts = Sequence[str | Slice]  # of a text that is made of parts of the statement
+
+
 def nest(tokens: Iterable[Token]) -> Block:
     """Return the bracket tree of some tokens."""
     levels: list[tuple[Token | None, list[Node]]] = [(None, [])]

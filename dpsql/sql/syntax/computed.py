@@ -32,7 +32,9 @@ from dpsql.sql.syntax.block import (
     Block,
     CallNodes,
     Nodes,
+    Parts,
     Select,
+    Slice,
     Spelling,
     call_at,
     find_calls,
@@ -65,7 +67,6 @@ from dpsql.sql.syntax.select_list import (
     list_windows,
     unwrap,
 )
-from dpsql.sql.syntax.spans import Parts, Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token

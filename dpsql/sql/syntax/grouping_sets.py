@@ -29,6 +29,8 @@ from dpsql.sql.syntax.block import (
     Block,
     Node,
     Nodes,
+    Parts,
+    Slice,
     call_at,
     first_token,
     flatten,
@@ -42,7 +44,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.computed import GroupKey, Level, SelectReader, has_names, read_select
 from dpsql.sql.syntax.select_list import cut_direction, list_windows, unwrap
-from dpsql.sql.syntax.spans import Parts, Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token
