@@ -53,11 +53,11 @@ from dpsql.sql.syntax.clause import (
     CLAUSE_HINT,
     SplitStatement,
     extract_clause,
+    extract_header,
     find_clauses,
     list_select_tokens,
     several_queries,
 )
-from dpsql.sql.syntax.googlesql import extract_header
 from dpsql.sql.syntax.grammar import UNIT_COUNT, parse, settle
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
 
