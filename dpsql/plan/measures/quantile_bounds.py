@@ -14,8 +14,7 @@ from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
 from dpsql.plan.measures.bounds import Bounding
 from dpsql.policy.starter import spell
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure
-from dpsql.sql.ir.quantiles import Quantile
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, Quantile
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
 from dpsql.terms import Terms, read_whole_number
 
