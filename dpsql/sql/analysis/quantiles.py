@@ -73,7 +73,7 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
     )
 
 
-def propose_for_extreme(statement: ScannedStatement, failed: Refusal | Unsupported, table: Table) -> str | None:
+def propose_for_extreme(statement: ScannedStatement, failed: Refusal | Unsupported, *, table: Table) -> str | None:
     """Return a hint for MIN or MAX of a column of a private table that has no quantile; None for anything else.
 
     The grammar, which refuses MIN and MAX, knows no types, and proposes a quantile near them.
