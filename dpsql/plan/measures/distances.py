@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from dpsql.sql.ir.measures import Measure
-from dpsql.sql.rewrite.product_steps import count_own
+from dpsql.sql.rewrite.row_steps import count_own
 
 FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
 

@@ -31,7 +31,7 @@ from dpsql.spread_intervals import SpreadLaw
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.rewrite.product_steps import find_grid
+from dpsql.sql.rewrite.row_steps import find_grid
 
 _ASSUMED = ColumnTotals(inf, inf, Fraction(0), Fraction(500))  # of a column without a range, in hints
 _SMALLEST = Fraction(1, 10**18)  # width of a range

@@ -40,8 +40,8 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain
 from dpsql.sql.ir.tree import Expression, Family, Literal, Type
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins, rewrite_candidates
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins, rewrite_candidates
 
 MOST_BINS, MOST_BINS_IN_ALL = 1_024, 10**6
 _FEWEST_BINS = 16
