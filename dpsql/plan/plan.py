@@ -11,10 +11,8 @@ from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
-from dpsql.plan.mechanisms.choice import Candidate, predict
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Auto, Mechanism, Need
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import Auto, Candidate, Mechanism, MechanismRequest, Need, predict
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.measures import Aggregate

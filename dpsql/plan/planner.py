@@ -30,21 +30,28 @@ from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.measures.quantile_bounds import bound_quantiles
-from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, price_items, sqrt_rounded_down
 from dpsql.plan.mechanisms.choice import (
     Adapt,
-    Candidate,
     choose,
     choose_over_names,
     list_mechanism_names,
     list_records,
-    plan_request,
     predict_candidates,
 )
-from dpsql.plan.mechanisms.counts_by_item import pays_total
+from dpsql.plan.mechanisms.draws import pays_total
+from dpsql.plan.mechanisms.per_partition import plan_request
 from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
-from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
-from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
+from dpsql.plan.mechanisms.record import (
+    MOST_GROUPS,
+    OWN_CAP,
+    Auto,
+    Candidate,
+    Mechanism,
+    MechanismRequest,
+    PerPartition,
+    QueryKind,
+)
 from dpsql.plan.plan import Plan
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon

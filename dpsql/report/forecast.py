@@ -22,8 +22,7 @@ from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.choice import Candidate
-from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
+from dpsql.plan.mechanisms.record import Candidate, Reads, assume_groups_per_unit, find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share

@@ -11,7 +11,7 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SelectionMechanism,
 )
-from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
+from dpsql.plan.mechanisms.record import LEAST_DELTA, MechanismRequest
 
 __all__ = [
     "LEAST_DELTA",

@@ -22,23 +22,24 @@ these choices give.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dpsql.errors import Refusal
-from dpsql.plan.mechanisms.base import MechanismPlan
+from dpsql.plan.mechanisms.candidates import JOINT, KNOWN_GROUPS, PEELING
 from dpsql.plan.mechanisms.gaussian_histogram import DOMAIN_DISCOVERY, GAUSSIAN_HISTOGRAM, WEIGHTED_GAUSSIAN
-from dpsql.plan.mechanisms.joint import JOINT
-from dpsql.plan.mechanisms.known_groups import KNOWN_GROUPS
-from dpsql.plan.mechanisms.limited_domain import LAPLACE_LIMITED_DOMAIN, LIMITED_DOMAIN
-from dpsql.plan.mechanisms.peeling import PEELING
-from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan, check_partitions
-from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, PerPartition, QueryKind
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.leaders import ADAPTIVE, LAPLACE_LIMITED_DOMAIN, LIMITED_DOMAIN, STABLE, TOP_STABLE
+from dpsql.plan.mechanisms.record import (
+    Auto,
+    Candidate,
+    Mechanism,
+    MechanismRequest,
+    QueryKind,
+    check_partitions,
+    count_items,
+    predict,
+)
 from dpsql.plan.mechanisms.rows_fetched import is_within_rows
-from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
 from dpsql.plan.mechanisms.two_looks import TWO_LOOKS
-from dpsql.sql.ir.statements import LiteralDomain
 
 Adapt = Callable[[Mechanism], MechanismRequest]
 RECORDS = (  # in the order in which they are listed and, of equal ones, chosen
@@ -65,63 +66,6 @@ def list_records(*kinds: QueryKind) -> list[Mechanism]:
 def list_mechanism_names() -> tuple[str, ...]:
     """Return the values of the option `mechanism`."""
     return ("auto", *(each.name for each in list_records(QueryKind.UNKNOWN, QueryKind.KNOWN)))
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A mechanism that could answer a query, with what is predicted, or simulated, of it."""
-
-    mechanism: Mechanism
-    request: MechanismRequest = field(compare=False)
-    prediction: Need
-    recall: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return self.mechanism.name
-
-    @property
-    def mechanism_plan(self) -> MechanismPlan:
-        """The plan of the query with this mechanism."""
-        return plan_request(self.mechanism, self.request)
-
-    def __str__(self) -> str:
-        told = "" if self.recall is None else f"; finds {self.recall:.2f} of the top k if the counts are as assumed"
-        return f"{self.prediction}{told}"
-
-
-def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
-    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
-
-    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
-    """
-    partitions, plan = request.query.partitions, mechanism.plan(request)
-    if partitions is None:
-        return plan
-    check_partitions(mechanism, request)
-    if mechanism.per_partition is PerPartition.EACH:
-        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
-    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
-
-
-def predict(mechanism: Mechanism, request: MechanismRequest) -> Need | None:
-    """Return what a group needs, with the price; None for a mechanism whose answers are of another kind.
-
-    Raises `Refusal` where the mechanism cannot answer.
-    """
-    need = None if mechanism.need is None else mechanism.need(request)
-    if need is None:
-        return None
-    check_partitions(mechanism, request)
-    return replace(need, items=_count_items(mechanism, request), measure=request.query.measures[0])
-
-
-def _count_items(mechanism: Mechanism, request: MechanismRequest) -> int:
-    """Return how many items the query costs at most."""
-    k, domain = request.query.clause.k or 0, request.query.domain
-    k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
-    return mechanism.price(request).items(k) * request.charged
 
 
 def predict_candidates(mechanisms: Iterable[Mechanism], adapt: Adapt) -> tuple[Candidate, ...]:
@@ -174,7 +118,7 @@ def choose(mechanisms: Sequence[Mechanism], adapt: Adapt) -> Mechanism | None:
         except Refusal:
             continue
         if reach is not None and is_within_rows(each.reads, request):
-            able[each.name] = _Rival(each, _count_items(each, request), *reach)
+            able[each.name] = _Rival(each, count_items(each, request), *reach)
     rivals = [able[each.name] for each in mechanisms if each.name in able]
     least = min((each.items for each in rivals), default=0)
     rivals = [each for each in rivals if each.items == least]

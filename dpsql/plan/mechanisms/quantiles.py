@@ -33,9 +33,8 @@ from dpsql.plan.mechanisms.base import (
     RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.known_groups import count_known
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.candidates import count_known
+from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, MechanismRequest, QueryKind, Reads
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain

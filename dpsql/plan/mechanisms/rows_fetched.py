@@ -15,18 +15,26 @@ from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, Weighte
 from dpsql.mechanisms.gate import Gate
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut
 from dpsql.mechanisms.two_looks import TwoLooks
+from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import MechanismRequest, Reads
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import Family
-from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders
+from dpsql.sql.rewrite.engine_query import (
+    Bound,
+    EngineQuery,
+    rewrite_all,
+    rewrite_leaders,
+    rewrite_weighted,
+    rewrite_weighted_of_all,
+)
 
 MOST_NAMES = 500  # known names that a statement lists
 NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
+OWN = "the mechanism's own cap on weights; counts are of all groups"
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
@@ -89,6 +97,39 @@ def describe_rows_left(query: PrivateQuery, cut: LowerCut | None, *, weighted: b
     named = "those of known names, " if known else ""
     least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
     return f"{named}the groups with {least if weighted else describe_amount(query, cut.value)} or more, and few others"
+
+
+def read_weights(
+    query: PrivateQuery,
+    mechanism: WeightedGaussian | TwoLooks,
+    *,
+    bound: Bound | None,
+    own_cap: bool,
+    gate: Gate | None = None,
+    known: int = 0,
+) -> RowsRead:
+    """Return the rows that have all groups, with the weights that the mechanism's threshold is made for.
+
+    With `own_cap` that cap limits weights alone, and counts are of all groups.
+    """
+    rewritten = rewrite_weighted_of_all if own_cap else rewrite_weighted
+    weighed = mechanism.weighed_groups if isinstance(mechanism, TwoLooks) else mechanism.max_groups_contributed
+    cut_query, cut = cut_rows(query, mechanism, known=known, gate=gate)
+    return RowsRead(
+        counting=rewritten(cut_query, bound=bound, weights=list_weights(weighed), every=known > 0),
+        min_count=0 if known else 1,
+        weighted=True,
+        min_weight=0 if known else 1,
+        others=len(query.measures) - 1,
+        known=known,
+        cut=cut,
+        rows_in_words=describe_rows_left(query, cut, weighted=True, known=known),
+    )
+
+
+def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
+    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
+    return Fraction(mechanism.threshold, WEIGHT_STEPS)
 
 
 def is_within_rows(reads: Reads, request: MechanismRequest) -> bool:
