@@ -8,8 +8,8 @@ from functions import signatures
 from pages import code, head, table
 
 from dpsql.plan.mechanisms import per_partition, request, rows_fetched
+from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import list_records
-from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS
 from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer

@@ -1,11 +1,12 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.identity.answer_cache import AnswerCache, is_repeatable
-from dpsql.plan.identity.known_names import NamesOfAccount
 from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import (
+    AnswerCache,
+    NamesOfAccount,
     PackedRelease,
     is_of_0_11,
+    is_repeatable,
     is_same_release,
     list_earlier_plans,
     pack_bytes,

@@ -31,6 +31,7 @@ from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, 
 from dpsql.plan.measures.bounds import bound_measures
 from dpsql.plan.measures.quantile_bounds import bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, price_items, sqrt_rounded_down
+from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import (
     Adapt,
     choose,
@@ -41,7 +42,7 @@ from dpsql.plan.mechanisms.choice import (
 )
 from dpsql.plan.mechanisms.draws import pays_total
 from dpsql.plan.mechanisms.per_partition import plan_request
-from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
+from dpsql.plan.mechanisms.quantiles import plan_quantiles
 from dpsql.plan.mechanisms.record import (
     MOST_GROUPS,
     OWN_CAP,

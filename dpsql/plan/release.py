@@ -205,8 +205,7 @@ def _draw_quantiles(
     execute: Callable[[Statement], Exact] | None,
 ) -> tuple[MechanismOutput, pa.Table]:
     """Return what was drawn, with the cost of the quantiles of its groups, and the canonical table with these."""
-    from dpsql.plan.mechanisms.quantile_draws import add_quantiles
-    from dpsql.plan.mechanisms.quantiles import QuantilesPlan
+    from dpsql.plan.mechanisms.quantiles import QuantilesPlan, add_quantiles
 
     if execute is None:
         reason, hint = "Quantiles are read after the groups.", "Give release() the engine's execute."

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Certificate, Loss
 from dpsql.errors import Refusal
@@ -28,6 +29,7 @@ from dpsql.mechanisms import (
 )
 from dpsql.mechanisms.known_names import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
+from dpsql.mechanisms.private_quantile import ExponentialQuantile
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -73,6 +75,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
+from dpsql.sql.rewrite.quantiles import rewrite_candidates
 
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 
@@ -501,4 +504,59 @@ KNOWN_GROUPS = Mechanism(
     draws_after=False,
     certificates=EVERY_CERTIFICATE,
     why="the counts of all candidates cost fewer items than a choice among them",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeysPlan(MechanismPlan):
+    """Return all of so many known groups, or the one total, and no count; it reads no private row and costs nothing."""
+
+    groups: int
+
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:  # noqa: ARG002 - as the base has it
+        of = "the total" if query.clause.shape == "total" else "the groups"
+        return ReleaseSpec(
+            k=self.groups,
+            worst_case=self.loss_of_half,
+            rows=RowsRead(counting=rewrite_candidates(query), max_rows=self.groups, min_count=0),
+            report=SpecReport(charged=f"charged: nothing for {of}"),
+        )
+
+    @property
+    def loss_of_half(self) -> Loss:
+        return self.price.loss(0, Delta(0))
+
+    def describe(self, query: PrivateQuery) -> Facts:
+        domain = ("domain", f"{self.groups:,} known groups; every one is returned")
+        cut = [("cut", query.bucket_note)] if query.bucket_note else []
+        return (*([] if query.clause.shape == "total" else [domain]), *cut)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:  # noqa: ARG002 - nothing is drawn
+        rows = tuple(range(len(groups.counts)))
+        return MechanismOutput(rows, None, self.loss_of_half, 0, stopped_at_bottom=False)
+
+
+def _plan_known_keys(request: MechanismRequest) -> KnownKeysPlan:
+    groups, query = count_known(request), request.query
+    if isinstance(query.domain, ReleasedDomain):
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) too."
+        raise Refusal("counts", "Released names are returned with their counts.", hint=hint, place=query.clause.place)
+    return KnownKeysPlan(_SELECTION, _price_known_keys(request), groups)
+
+
+def _price_known_keys(request: MechanismRequest) -> ItemLoss:
+    return replace(request.price, each=0, once=0)
+
+
+_SELECTION = ExponentialQuantile(Epsilon(1), Fraction(1, 2), bins=1, rows=1, shift=0)  # for the name of the mechanism
+KNOWN_KEYS = Mechanism(
+    name=ExponentialQuantile.name,
+    kind=QueryKind.ALL,
+    theorem=ExponentialQuantile,
+    law="exponential mechanism over bins",
+    plan=_plan_known_keys,
+    price=_price_known_keys,
+    reads=Reads.CANDIDATES,
+    draws_after=False,
+    certificates=EVERY_CERTIFICATE,
 )
