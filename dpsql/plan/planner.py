@@ -28,8 +28,7 @@ from dpsql.accounting import ApproximateDP, Certificate, rho_of_total
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
-from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.measures.quantile_bounds import bound_quantiles
+from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, price_items, sqrt_rounded_down
 from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import (

@@ -405,7 +405,7 @@ def read_spread(
     query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
 ) -> tuple[SpreadLaw, list[tuple[int | Fraction, ...]]]:
     """Return the law of a statistic of spread, and the noisy steps that it is made from in each canonical row."""
-    from dpsql.plan.measures.spread import describe_law
+    from dpsql.plan.measures.coupled import describe_law
 
     first, divisor, *others = output.places
     places = [divisor, first, *others]
