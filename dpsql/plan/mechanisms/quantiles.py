@@ -38,10 +38,9 @@ from dpsql.plan.mechanisms.candidates import count_known
 from dpsql.plan.mechanisms.names import number_rows
 from dpsql.plan.mechanisms.record import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins, round_end
+from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Expression, Family, Literal, Type
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
 from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 

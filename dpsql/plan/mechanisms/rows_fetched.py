@@ -21,8 +21,7 @@ from dpsql.plan.mechanisms.names import ReleasedNames
 from dpsql.plan.mechanisms.record import MechanismRequest, Reads
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Family, Literal
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     EngineQuery,
