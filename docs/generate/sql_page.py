@@ -11,7 +11,7 @@ from dpsql.plan.mechanisms import per_partition, request, rows_fetched
 from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import Auto, QueryKind
-from dpsql.plan.release import MOST_PUBLIC_ROWS
+from dpsql.plan.outer_select import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
 from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
 from dpsql.sql.functions import allow_list as calls

@@ -13,11 +13,17 @@ from dpsql.plan.identity.stored_release import (
     pack_release,
     unpack,
 )
-from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView, Prepared, ResultView, result_view
+from dpsql.plan.outer_select import (
+    MOST_PUBLIC_ROWS,
+    EvaluatorParser,
+    OuterSelectView,
+    Prepared,
+    ResultView,
+    result_view,
+)
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import RETIRED, build_plan, refuse_retired
 from dpsql.plan.release import (
-    MOST_PUBLIC_ROWS,
     Draw,
     ExternalRelease,
     Release,

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.accounting import BudgetVector, Loss, add_losses
 from dpsql.engines import Exact, Statement, open_exact
-from dpsql.errors import EngineError, Unsupported, UsageError
+from dpsql.errors import EngineError, UsageError
 from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
@@ -27,7 +27,7 @@ from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, 
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Measure
-from dpsql.sql.ir.statements import HavingTerm, Order, Output, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import HavingTerm, Order, Output, PrivateQuery
 from dpsql.sql.ir.tree import DOUBLE, Family
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from dpsql.spread_intervals import SpreadLaw
 
-MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
 _LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below
 _COMPARISONS = {
@@ -329,15 +328,6 @@ def name_measure(at: int) -> str:
     return COUNT if at == 0 else f"measure_{at + 1}"
 
 
-def empty_result(query: PrivateQuery) -> pa.Table:
-    """Return the answer of a query without a row, for which nothing need be drawn."""
-    import pyarrow as pa
-
-    names, types = [output.name for output in query.outputs], map(arrow_type, query.output_types)
-    # empty_table() would import pandas
-    return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in types], names=list(names))
-
-
 def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
     """Return the released columns of the query under their names, adjusted, filtered, ordered and cut as it says.
 
@@ -521,19 +511,6 @@ def compute_average_interval(
     place = find_place(measures[0])
     low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
     return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))
-
-
-def publish(query: PublicQuery, exact: Exact) -> pa.Table:
-    """Return the answer to a query over public tables under the names of its outputs."""
-    return rename_outputs(query, open_exact(exact))
-
-
-def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
-    """Return computed columns under the names of a public query's outputs; raise `Unsupported` for too many rows."""
-    if table.num_rows > MOST_PUBLIC_ROWS:
-        hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
-        raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
-    return table.rename_columns(list(query.names))
 
 
 def fit_monotone(counts: Sequence[int]) -> list[int]:

@@ -10,9 +10,16 @@ from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.record import Entry
-from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
+from dpsql.plan.outer_select import (
+    MOST_PUBLIC_ROWS,
+    Columns,
+    OuterSelectView,
+    ResultView,
+    publish,
+    rename_outputs,
+    result_view,
+)
 from dpsql.plan.plan import build_statement
-from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.report.used_shares import trace_rises
