@@ -139,15 +139,13 @@ class Plan(NotebookRepr):
     @property
     def fresh(self) -> bool:
         """Whether the query wants new noise, charged again, also where its answer is stored."""
-        return self._says("fresh")
+        option = self.query.clause.options.get("fresh")
+        return option is not None and option.value == "true"
 
     @property
     def monotone(self) -> bool:
         """Whether the counts that are shown are made to fall along the ranking, and to be at least 0."""
-        return self._says("monotone")
-
-    def _says(self, name: str) -> bool:
-        option = self.query.clause.options.get(name)
+        option = self.query.clause.options.get("monotone")
         return option is not None and option.value == "true"
 
     @property

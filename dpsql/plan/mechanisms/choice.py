@@ -104,40 +104,44 @@ class _Rival(NamedTuple):
 
 
 def choose(mechanisms: Sequence[Mechanism], adapt: Adapt) -> Mechanism | None:
-    """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer.
-
-    Most needs are known well enough from `reach` to tell which is the least, so that they are not computed.
-    """
-    able: dict[str, _Rival] = {}
+    """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer."""
+    rivals, replaced = list[_Rival](), set[str]()
     for each in sorted(mechanisms, key=lambda each: not each.replaces):
-        if any(each.name in other.mechanism.replaces for other in able.values()):
+        if each.name in replaced:
             continue
         try:
             request = adapt(each)
-            reach = _find_reach(each, request)
+            check_partitions(each, request)
+            if each.reach is not None:
+                low, high = each.reach(request)
+            elif (need := predict(each, request)) is not None:
+                low = high = need.units
+            else:
+                continue
         except Refusal:
             continue
-        if reach is not None and is_within_rows(each.reads, request):
-            able[each.name] = _Rival(each, count_items(each, request), *reach)
-    rivals = [able[each.name] for each in mechanisms if each.name in able]
-    least = min((each.items for each in rivals), default=0)
+        if is_within_rows(each.reads, request):
+            rivals.append(_Rival(each, count_items(each, request), low, high))
+            replaced.update(each.replaces)
+    if len(rivals) > 1:
+        return _choose_among(sorted(rivals, key=lambda each: mechanisms.index(each.mechanism)), adapt)
+    return rivals[0].mechanism if rivals else None
+
+
+def _choose_among(rivals: Sequence[_Rival], adapt: Adapt) -> Mechanism | None:
+    """Return the mechanism of the least price and, of that, of the least need.
+
+    Most needs are known well enough to tell which is the least, so that they are not computed: one that surely needs
+    least, by the ends of its reach alone, is chosen at once.
+    """
+    least = min(each.items for each in rivals)
     rivals = [each for each in rivals if each.items == least]
-    # one that surely needs least, by the ends of its reach alone, is chosen without computing needs
     for at, rival in enumerate(rivals):  # of equal needs the first wins
         before, after = rivals[:at], rivals[at + 1 :]
         if all(rival.high < other.low for other in before) and all(rival.high <= other.low for other in after):
             return rival.mechanism
     best = take_cheapest(predict_candidates((each.mechanism for each in rivals), adapt))
     return None if best is None else best.mechanism
-
-
-def _find_reach(mechanism: Mechanism, request: MechanismRequest) -> tuple[float, float] | None:
-    """Return between which numbers the need of a mechanism is; None where nothing is predicted."""
-    if mechanism.reach is not None:
-        check_partitions(mechanism, request)
-        return mechanism.reach(request)
-    need = predict(mechanism, request)
-    return None if need is None else (need.units, need.units)
 
 
 def choose_over_names(mechanisms: Iterable[Mechanism], adapt: Adapt, *, k: int, known: int) -> Mechanism | None:

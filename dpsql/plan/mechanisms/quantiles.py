@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsql.accounting import Loss, add_losses
 from dpsql.dialects import DUCKDB
-from dpsql.errors import EngineError, Refusal
+from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
 from dpsql.plan.mechanisms.base import (
@@ -35,7 +35,7 @@ from dpsql.plan.mechanisms.base import (
     ReleaseSpec,
 )
 from dpsql.plan.mechanisms.candidates import count_known
-from dpsql.plan.mechanisms.names import number_rows
+from dpsql.plan.mechanisms.names import number_rows, read_int64, refuse_result
 from dpsql.plan.mechanisms.record import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
@@ -285,28 +285,17 @@ def _read_bin_weights(table: pa.Table, known: pa.Table, *, bins: int) -> npt.NDA
 
     Rows of other groups are left out, as those whose key the engine compares otherwise than Arrow.
     """
-    import pyarrow as pa
-
-    keys = known.num_columns
-    weights = np.zeros((known.num_rows, bins), np.int64)
-    numbers = table.columns[keys:]
-    if len(numbers) == len(("bin", "weight")) and all(
-        column.type == pa.int64() and not column.null_count for column in numbers
-    ):
-        places, added = (
-            np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
-            for column in numbers
-        )
-        if 0 <= places.min(initial=0) <= places.max(initial=0) < bins and added.min(initial=0) >= 0:
-            rows = number_rows(table.columns[:keys], known) if keys else np.zeros(len(places), np.int64)
-            present = rows >= 0
-            np.add.at(weights, (rows[present], places[present]), added[present])
-            return weights
-    raise EngineError(
-        "engine-result",
-        "The engine's answer does not have the expected columns.",
-        hint="Ask the curator whether the data changed while the session was open.",
-    )
+    keys, weights = known.num_columns, np.zeros((known.num_rows, bins), np.int64)
+    numbers = read_int64(table.columns[keys:])
+    if len(numbers) != len(("bin", "weight")):
+        raise refuse_result()
+    places, added = numbers
+    if not 0 <= places.min(initial=0) <= places.max(initial=0) < bins or added.min(initial=0) < 0:
+        raise refuse_result()
+    rows = number_rows(table.columns[:keys], known) if keys else np.zeros(len(places), np.int64)
+    present = rows >= 0
+    np.add.at(weights, (rows[present], places[present]), added[present])
+    return weights
 
 
 def _list_literals(known: pa.Table, types: Sequence[Type]) -> list[tuple[Literal, ...]]:
