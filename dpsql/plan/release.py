@@ -303,8 +303,8 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     partitions = measures.pop() if expected.partitions else None
     read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())
     totals = measures.pop() if has_total else None
-    others = tuple(measures.pop() for _ in range(expected.others))[::-1]
-    counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
+    counts, weights = measures[0], measures[1] if expected.weighted else np.empty(0, np.int64)
+    others = tuple(measures[1 + expected.weighted :])
     total = None if totals is None else int(totals[:1].sum())
     sizes = np.array([table.num_rows])  # of each partition, all of which are known, or of all rows
     fits = True

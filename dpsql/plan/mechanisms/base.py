@@ -135,23 +135,21 @@ def price_items(
     epsilon: Epsilon, groups: int | None, *, measures: Sequence[Measure], certificate: Certificate
 ) -> ItemLoss:
     """Return what keys cost, with these measures: Laplace noise, and no shared total, where no rho is counted."""
-    share = 1 if certificate is Certificate.pure else 2
-    releases: list[CountRelease] = [
-        NoisyCounts(epsilon, groups, each.sensitivity)
-        if certificate is Certificate.zcdp
-        else LaplaceCounts(epsilon, share, groups, each.sensitivity)
-        for each in measures
-    ]
+    releases, contributions = list[CountRelease](), list[Contribution]()
+    for each in measures:
+        if certificate is not Certificate.zcdp:
+            share = 1 if certificate is Certificate.pure else 2
+            releases.append(LaplaceCounts(epsilon, share, groups, each.sensitivity))
+            continue
+        releases.append(NoisyCounts(epsilon, groups, each.sensitivity))
+        added = Contribution()
+        if each.bounds is not None:  # a unit that is in none of a measure's rows adds 0
+            added = Contribution(min(each.bounds.low, 0), max(each.bounds.high, 0), units=False)
+        contributions.append(added)
     first, others = (releases[0], tuple(releases[1:])) if releases else (None, ())
     if certificate is not Certificate.zcdp:
         return CertifiedPrice(epsilon, first, others=others, certificate=certificate)
-    contributions = tuple(  # a unit that is in none of a measure's rows adds 0
-        Contribution()
-        if each.bounds is None
-        else Contribution(min(each.bounds.low, 0), max(each.bounds.high, 0), units=False)
-        for each in measures
-    )
-    return ItemLoss(epsilon, first, others=others, contributions=contributions)
+    return ItemLoss(epsilon, first, others=others, contributions=tuple(contributions))
 
 
 def require_zcdp(loss: Loss) -> ZCDP:

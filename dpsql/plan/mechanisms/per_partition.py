@@ -143,18 +143,17 @@ class AllPartitionsPlan(MechanismPlan):
         )
 
 
-def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
-    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
+def plan_partitions(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
+    """Return the plan of a mechanism in each of the partitions that a query has.
 
     Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
     """
     partitions, plan = request.query.partitions, mechanism.plan(request)
-    if partitions is None:
-        return plan
+    count = 0 if partitions is None else len(partitions.values)
     check_partitions(mechanism, request)
     if mechanism.per_partition is PerPartition.EACH:
-        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
-    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
+        return EachPartitionPlan(plan.selection, plan.price, plan, count, request.charged)
+    return AllPartitionsPlan(plan.selection, plan.price, plan, count)
 
 
 def _times(loss: ZCDP, runs: int) -> ZCDP:
