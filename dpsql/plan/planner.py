@@ -199,27 +199,22 @@ def _read_epsilon(query: PrivateQuery, terms: Terms) -> Epsilon:
 
     Refuse one that is too small for the measures.
     """
-    option, epsilon = query.clause.options.get("epsilon"), terms.epsilon
+    option, epsilon, fixed = query.clause.options.get("epsilon"), terms.epsilon, terms.certified.epsilon
     if option is not None:
-        epsilon = _read_stated_item(option, terms)
+        limits = terms.limits.min_epsilon.value, terms.limits.max_epsilon.value
+        epsilon = Epsilon(read_number(option, "epsilon", bounds=limits))
+        if fixed is not None and epsilon != fixed and terms.certificate is Certificate.theorem2:
+            reason = f"Under the certificate theorem2 every item has the epsilon {fixed}."
+            raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
+        if fixed is not None and epsilon.value > fixed.value:
+            reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {fixed}."
+            raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
     least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
     if epsilon.value < least:
         reason = f"With these bounds epsilon must be at least {float(least):.2g}."
         hint = "Raise epsilon, or ask the curator for smaller bounds."
         raise Refusal("option-range", reason, hint=hint, place=query.clause.place)
     return epsilon
-
-
-def _read_stated_item(option: Option, terms: Terms) -> Epsilon:
-    value = read_number(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
-    fixed = terms.certified.epsilon
-    if fixed is not None and value != fixed.value and terms.certificate is Certificate.theorem2:
-        reason = f"Under the certificate theorem2 every item has the epsilon {fixed}."
-        raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
-    if fixed is not None and value > fixed.value:
-        reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {fixed}."
-        raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
-    return Epsilon(value)
 
 
 def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Terms) -> None:

@@ -21,8 +21,7 @@ from dpsql.errors import UsageError
 from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.places import ReadPlaces
-from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
-from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain
+from dpsql.plan.mechanisms.base import CountNoise, Groups, MechanismOutput, NoisyTotal, ReadAgain
 from dpsql.plan.mechanisms.names import (
     ReleasedNames,
     arrow_type,
@@ -368,24 +367,25 @@ def _show_measure(
     noise, end = terms.noises[output.measure], output.end
     if output.statistic is not None:
         law, every = read_spread(query, canonical, output=output, terms=terms)
-        if end is None:
-            return pa.array(map(law.compute, every), arrow_type(DOUBLE))
-        ends = (law.find_end(each, end.level, is_high=end.is_high) for each in every)
-        return pa.array(ends, arrow_type(DOUBLE))
+        shown = (
+            law.compute(each) if end is None else law.find_end(each, end.level, is_high=end.is_high) for each in every
+        )
+        return pa.array(shown, arrow_type(DOUBLE))
     if output.divisor is None:
         is_shown = measure.bounds is None and noise.parts is None
         values = column if is_shown else decode_steps(noise.read(column.to_pylist()), measure)
         if end is None:
             return values
         return compute_interval(values, measure, noise=noise, level=end.level)[end.is_high]
-    sums, of_rows = noise.read(column.to_pylist()), terms.noises[output.divisor]
+    divisor, of_rows = query.measures[output.divisor], terms.noises[output.divisor]
+    sums = noise.read(column.to_pylist())
     rows = of_rows.read(canonical.column(name_measure(output.divisor)).to_pylist())
-    measures = (measure, query.measures[output.divisor])
     if end is None:
-        return divide_steps(sums, rows, measures=measures)
-    return compute_average_interval(sums, rows, measures=measures, noises=(noise, of_rows), level=end.level)[
-        end.is_high
-    ]
+        return divide_steps(sums, rows, measures=(measure, divisor))
+    noises = describe_noise(noise, measure), describe_noise(of_rows, divisor)  # NULL where an average is
+    pairs = list(zip(sums, rows, strict=True))
+    ends = widen_quotients(pairs, noises=noises, level=end.level, place=find_place(measure))
+    return pa.array(ends[end.is_high], arrow_type(DOUBLE))
 
 
 def read_spread(
@@ -488,26 +488,6 @@ def compute_interval(
 
     low, high = describe_noise(noise, measure).widen(values.to_pylist(), level)
     return pa.array(low, values.type), pa.array(high, values.type)
-
-
-def compute_average_interval(
-    sums: Sequence[int | Fraction],
-    rows: Sequence[int | Fraction],
-    *,
-    measures: tuple[Measure, Measure],
-    noises: tuple[CountNoise, CountNoise],
-    level: float,
-) -> tuple[pa.Array, pa.Array]:
-    """Return the ends for averages, by the noisy steps of their sums and their noisy numbers of rows.
-
-    Conservative, as `dpsql.intervals.widen_quotients` says; NULL where an average is.
-    """
-    import pyarrow as pa
-
-    first, second = (describe_noise(*each) for each in zip(noises, measures, strict=True))
-    place = find_place(measures[0])
-    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
-    return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))
 
 
 def fit_monotone(counts: Sequence[int]) -> list[int]:

@@ -39,7 +39,7 @@ from dpsql.errors import LedgerError, Refusal, Unsupported
 from dpsql.intervals import SharedNoise
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.plan.identity.replay_key import READING, compute_release_key, identify_keys, order_canonically
-from dpsql.plan.mechanisms import CountNoise, NoisyTotal
+from dpsql.plan.mechanisms.base import CountNoise, NoisyTotal
 from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_rows
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
@@ -96,8 +96,8 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "terms": encoded,
         "keys": identify_keys(plan.query),
     }
-    content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
-    digest = hashlib.sha256(_stream(release.table)).hexdigest()
+    content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
+    digest = hashlib.sha256(_write_table(release.table)).hexdigest()
     mark = _MARK if release.terms.total is None else _SHARED_MARK
     return PackedRelease(_head(content, mark) + content, digest, loss.refundable)
 
@@ -126,8 +126,6 @@ def unpack(plan: Plan, stored: bytes) -> Release:
 
     Raises `LedgerError` for bytes that `pack_release` did not write, and for the release of another key.
     """
-    import pyarrow as pa
-
     read = _read(stored)
     if read is None:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
@@ -136,8 +134,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
-    with pa.ipc.open_stream(stream) as reader:
-        canonical = reader.read_all()
+    canonical = _read_table(stream)
     rho, delta = known["loss"]
     loss = plan.mechanism_plan.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     chosen = known.get("chosen")  # older answers have none
@@ -157,27 +154,6 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         legs=known.get("legs", ""),
         known_before=known.get("known_before"),
     )
-
-
-def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
-    """Return the identity of the keys of a stored release and a table of them alone; None for what has no names."""
-    import pyarrow as pa
-
-    read = _read(stored)
-    if read is None:
-        return None
-    known, stream = read
-    keys = tuple(known.get("keys", ()))
-    if not keys:
-        return None
-    with pa.ipc.open_stream(stream) as reader:
-        return keys, reader.read_all().select(range(len(keys)))
-
-
-def read_earlier_key(stored: bytes) -> str | None:
-    """Return the key of an answer that a version before 0.11 stored; None for a later one, and for a damaged one."""
-    read = _read(stored)
-    return None if read is None or "release" in read[0] else read[0]["key"]
 
 
 def is_of_0_11(stored: bytes) -> bool:
@@ -217,7 +193,14 @@ def _head(content: bytes, mark: bytes) -> bytes:
     return mark + hashlib.sha256(start + content).hexdigest().encode("ascii") + b"\n"
 
 
-def _stream(table: pa.Table) -> bytes:
+def _read_table(stream: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+def _write_table(table: pa.Table) -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -358,18 +341,23 @@ class NamesOfAccount:
         return self._earlier or ()
 
     def _read(self) -> None:
-        """Read the answers that were stored since the last look."""
+        """Read the answers that were stored since the last look.
+
+        Of those that a version before 0.11 stored the keys are kept.
+        """
         position, answers = self.ledger.answers(self.account, self._position)
         earlier = {} if self._earlier is None else self._earlier
         for answer in answers:
-            released = read_names(answer)
-            if released is None:
-                key = read_earlier_key(answer)
-                earlier.update({} if key is None else {key: None})
+            found = _read(answer)
+            if found is None:
                 continue
-            keys, table = released
+            known, stream = found
+            keys = known.get("keys", ())
+            if not keys:
+                earlier.update({} if "release" in known else {known["key"]: None})
+                continue
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            table = table.select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
+            table = _read_table(stream).select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
             self._found.setdefault(tuple(keys[at] for at in order), _Names(table.slice(0, 0))).add(table)
         self._position, self._earlier = position, earlier
 

@@ -322,16 +322,13 @@ def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if not query.quantiles:
         return query
     if query.partitions is not None:
-        hint = f"Leave PER out, or ask for one value at a time: WHERE {_name_partition(query)} = ... TOP 5 PRIVATE."
+        key = query.partitions.key
+        name = next((output.name for output in query.outputs if output.key == key), "country")
+        hint = f"Leave PER out, or ask for one value at a time: WHERE {name} = ... TOP 5 PRIVATE."
         reason = "Quantiles are not released of partitions."
         raise Refusal("partitions", reason, hint=hint, place=query.partitions.place)
     bounding = Bounding(query, terms.tables)
     return replace(query, quantiles=tuple(_bound_quantile(each, bounding) for each in query.quantiles))
-
-
-def _name_partition(query: PrivateQuery) -> str:
-    per = None if query.partitions is None else query.partitions.key
-    return next((output.name for output in query.outputs if output.key == per and per is not None), "country")
 
 
 def _bound_quantile(quantile: Quantile, bounding: Bounding) -> Quantile:

@@ -59,12 +59,12 @@ from dpsql.plan.mechanisms.record import (
     Need,
     QueryKind,
     Reads,
+    describe_amount,
     refuse_out_of_range,
 )
 from dpsql.plan.mechanisms.rows_fetched import (
     NO_ROW,
     count_candidates,
-    describe_amount,
     describe_noisy,
     find_min,
     keep_known,
@@ -150,7 +150,7 @@ class EvidentPeelingPlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        ended = f"BOTTOM stands at {describe_amount(query, chosen.find_bottom(self.known))}"
+        ended = f"BOTTOM stands at {describe_amount(query.measures[0], chosen.find_bottom(self.known))}"
         if chosen.left(0):
             gate = describe_noisy(query, chosen.gate(0).height)
             ended += f"; if it comes first, a gate asks for one name of {gate}, and if it opens others follow"

@@ -58,13 +58,13 @@ from dpsql.plan.mechanisms.record import (
     QueryKind,
     Reads,
     assume_groups_per_unit,
+    describe_amount,
     refuse_out_of_range,
 )
 from dpsql.plan.mechanisms.rows_fetched import (
     OWN,
     compute_threshold,
     cut_rows,
-    describe_amount,
     describe_known,
     describe_noisy,
     describe_rows_left,
@@ -257,7 +257,7 @@ def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Fac
     sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
     most, share = query.measures[0].width, ""
     if most > 1:
-        share = f", in proportion to what it adds there: all of it for {describe_amount(query, most)}"
+        share = f", in proportion to what it adds there: all of it for {describe_amount(query.measures[0], most)}"
     return (
         ("weights", f"1/sqrt(t) of each unit in each of its t groups{share}"),
         ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, independent of the other groups"),

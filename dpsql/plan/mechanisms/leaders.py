@@ -58,9 +58,10 @@ from dpsql.plan.mechanisms.record import (
     PerPartition,
     QueryKind,
     Reads,
+    describe_amount,
     refuse_out_of_range,
 )
-from dpsql.plan.mechanisms.rows_fetched import describe_amount, describe_spread, read_leaders
+from dpsql.plan.mechanisms.rows_fetched import describe_spread, read_leaders
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders, rewrite_unordered
@@ -100,7 +101,9 @@ class LimitedDomainPlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        threshold = f"{describe_amount(query, chosen.threshold_offset)} above group number {chosen.k_bar + 1}"
+        threshold = (
+            f"{describe_amount(query.measures[0], chosen.threshold_offset)} above group number {chosen.k_bar + 1}"
+        )
         if chosen.least_threshold:
             threshold += f", and at least {float(chosen.least_threshold):.1f} units"
             threshold += f" (the policy's min_units = {chosen.min_units})"
@@ -129,7 +132,7 @@ class ChosenLimitedDomainPlan(LimitedDomainPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         candidates, chosen = ", ".join(map(str, self.choice.candidates)), self.selection
-        threshold = f"{describe_amount(query, chosen.threshold_offset)} above the group after them, or less"
+        threshold = f"{describe_amount(query.measures[0], chosen.threshold_offset)} above the group after them, or less"
         if chosen.least_threshold:
             threshold += f", and at least {float(chosen.least_threshold):.1f} units, or less"
         return ("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)
@@ -225,7 +228,8 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        above = f"{describe_amount(query, chosen.offset + chosen.sensitivity)} above group number {chosen.k_bar + 1}"
+        offset = describe_amount(query.measures[0], chosen.offset + chosen.sensitivity)
+        above = f"{offset} above group number {chosen.k_bar + 1}"
         scale, what = describe_spread(query, float(chosen.scale))
         noise = f"Laplace of scale {scale} on every {what} and on the threshold"
         return ("k_bar", str(chosen.k_bar)), ("threshold", above), ("noise", noise)
@@ -348,9 +352,9 @@ class StablePlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        wide = describe_amount(query, chosen.test.offset + chosen.sensitivity)
+        wide = describe_amount(query.measures[0], chosen.test.offset + chosen.sensitivity)
         in_units = query.measures[0].bounds is None
-        penalty = f"{float(chosen.penalty):g} units" if in_units else describe_amount(query, chosen.penalty)
+        penalty = f"{float(chosen.penalty):g} units" if in_units else describe_amount(query.measures[0], chosen.penalty)
         return (
             ("k_bar", str(chosen.k_bar)),
             ("threshold", f"the last key of the set {wide} above the next; for other keys as limited_domain"),
@@ -424,8 +428,8 @@ class AdaptivePlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        gap = describe_amount(query, chosen.offset + chosen.sensitivity)
-        least = "1" if chosen.sensitivity == 1 else describe_amount(query, chosen.sensitivity)
+        gap = describe_amount(query.measures[0], chosen.offset + chosen.sensitivity)
+        least = "1" if chosen.sensitivity == 1 else describe_amount(query.measures[0], chosen.sensitivity)
         threshold = f"the last key {gap} above the next; at {least} or less never, but for delta"
         return ("k_bar", str(chosen.k_bar)), ("threshold", threshold), BY_LABEL
 
@@ -482,7 +486,7 @@ class TopStablePlan(MechanismPlan):
 
     def describe(self, query: PrivateQuery) -> Facts:
         chosen = self.selection
-        gap = describe_amount(query, chosen.offset + chosen.sensitivity)
+        gap = describe_amount(query.measures[0], chosen.offset + chosen.sensitivity)
         return ("k_bar", str(chosen.k_bar)), ("threshold", f"the last of the leaders {gap} above the next"), BY_LABEL
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:

@@ -257,7 +257,8 @@ class Need:
     least: float | None = None
 
     def __str__(self) -> str:
-        return f"a group needs {describe_about(self.measure, self.units)}{self.above}; {self.items} items at most"
+        needed = describe_amount(self.measure, self.units, about="about ")
+        return f"a group needs {needed}{self.above}; {self.items} items at most"
 
     @classmethod
     def of_leaders(cls, offset: Fraction | int, k_bar: int, *, epsilon: float | None = None) -> Need:
@@ -296,18 +297,18 @@ def assume_groups_per_unit(bound: int) -> int:
     return min(math.ceil(bound / 2), _TYPICAL)
 
 
-def describe_about(measure: Measure, steps: float, *, units: str = "units") -> str:
-    """Return about how much of a measure a group needs."""
-    value = f"{float(steps) * float(1 if measure.bounds is None else measure.bounds.step):,.0f}"
-    match measure.aggregate:
-        case Aggregate.UNITS:
-            return f"about {value} {units}"
-        case Aggregate.ROWS:
-            return f"about {value} rows"
-        case Aggregate.ITEMS:
-            return f"about {value} different values"
-        case Aggregate.SUM:
-            return f"a sum of about {value}"
+def describe_amount(measure: Measure, steps: Fraction | float, *, about: str = "", units: str = "units") -> str:
+    """Return a number of steps of a measure as its value, or `about` that: so many units, rows, or so much of a sum.
+
+    A whole number of units or rows that is given as an int is written as one.
+    """
+    value = float(steps) * float(1 if measure.bounds is None else measure.bounds.step)
+    is_sum = measure.aggregate is Aggregate.SUM
+    number = f"{value:,.0f}" if about or (isinstance(steps, int) and not is_sum) else f"{value:.1f}"
+    if is_sum:
+        return f"a sum of {about}{number}"
+    words = {Aggregate.UNITS: units, Aggregate.ROWS: "rows", Aggregate.ITEMS: "different values"}
+    return f"{about}{number} {words[measure.aggregate]}"
 
 
 def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:

@@ -18,7 +18,7 @@ from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import MechanismRequest, Reads
+from dpsql.plan.mechanisms.record import MechanismRequest, Reads, describe_amount
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Family, Literal
@@ -95,7 +95,8 @@ def describe_rows_left(query: PrivateQuery, cut: LowerCut | None, *, weighted: b
         return ""
     named = "those of known names, " if known else ""
     least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
-    return f"{named}the groups with {least if weighted else describe_amount(query, cut.value)} or more, and few others"
+    least = least if weighted else describe_amount(query.measures[0], cut.value)
+    return f"{named}the groups with {least} or more, and few others"
 
 
 def read_weights(
@@ -184,28 +185,9 @@ def count_candidates(query: PrivateQuery, known: int = 0) -> str:
     return f"{listed}; every one takes part, also with no unit at all"
 
 
-def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
-    """Return a number of steps of the first measure as its value: so many units, rows, or so much of a sum.
-
-    A whole number of units or rows that is given as an int is written as one.
-    """
-    measure = query.measures[0]
-    value = float(steps) if measure.bounds is None else float(steps) * float(measure.bounds.step)
-    counted = f"{value:,.0f}" if isinstance(steps, int) else f"{value:.1f}"
-    match measure.aggregate:
-        case Aggregate.UNITS:
-            return f"{counted} units"
-        case Aggregate.ROWS:
-            return f"{counted} rows"
-        case Aggregate.ITEMS:
-            return f"{counted} different values"
-        case Aggregate.SUM:
-            return f"a sum of {value:.1f}"
-
-
 def describe_noisy(query: PrivateQuery, steps: int) -> str:
     """Return the noisy value that a group needs."""
-    amount = describe_amount(query, steps)
+    amount = describe_amount(query.measures[0], steps)
     return f"a noisy {amount.removeprefix('a ')}" if amount.startswith("a ") else f"a noisy count of {amount}"
 
 

@@ -35,9 +35,10 @@ from dpsql.plan.mechanisms.record import (
     Need,
     QueryKind,
     Reads,
+    describe_amount,
     refuse_out_of_range,
 )
-from dpsql.plan.mechanisms.rows_fetched import OWN, compute_threshold, describe_amount, read_leaders, read_weights
+from dpsql.plan.mechanisms.rows_fetched import OWN, compute_threshold, read_leaders, read_weights
 from dpsql.quantities import Delta
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
@@ -96,7 +97,7 @@ class TwoLooksPlan(MechanismPlan):
         return (
             ("k_bar", str(looks.k_bar)),
             ("first look", f"at counts: how many of {looks.k} are far above group number {looks.k_bar + 1}"),
-            ("threshold", f"{describe_amount(query, offset)} above group number {looks.k_bar + 1}"),
+            ("threshold", f"{describe_amount(query.measures[0], offset)} above group number {looks.k_bar + 1}"),
             ("second look", f"at weights, if the first settled nothing; a group needs a noisy weight of {weight:.1f}"),
             ("if nothing stands out", f"about {float(nothing):.1f} of {looks.k} items are charged"),
         )

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan import build_statement, release
-from dpsql.plan.mechanisms import Groups, MechanismOutput
+from dpsql.plan.mechanisms.base import Groups, MechanismOutput
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
