@@ -64,7 +64,7 @@ from dpsql.plan.mechanisms.record import (
 from dpsql.plan.mechanisms.rows_fetched import describe_spread, read_leaders
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders, rewrite_unordered
+from dpsql.sql.rewrite.engine_query import Bound
 
 _K_BAR_CHOICE = 1  # item
 
@@ -84,7 +84,7 @@ class LimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
-            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, bound, k_bar=chosen.k_bar),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned, and for BOTTOM",
@@ -211,7 +211,7 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=chosen.worst_case + ZCDP(price.rho(price.other_items(chosen.k)), Delta(0)),
-            rows=read_leaders(query, rewrite_leaders(query, chosen.k_bar + 1, bound=bound), k_bar=chosen.k_bar),
+            rows=read_leaders(query, bound, k_bar=chosen.k_bar),
             counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
             report=SpecReport(
                 charged="paid at once, however many are returned"
@@ -317,11 +317,10 @@ def _specify_at_once(
 ) -> ReleaseSpec:
     """Return the release of keys at the rho of k items, of which only draws that are not made can be saved."""
     chosen, price = plan.selection, plan.price
-    counting = rewrite_unordered(query, chosen.k_bar + 1, bound=bound)
     return ReleaseSpec(
         k=chosen.k,
         worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
-        rows=read_leaders(query, counting, k_bar=chosen.k_bar),
+        rows=read_leaders(query, bound, k_bar=chosen.k_bar, is_ordered=False),
         counts=CountNoise.of(price.counts),
         report=SpecReport(
             charged=f"{charged}; one for each count returned",
@@ -411,7 +410,7 @@ class AdaptivePlan(MechanismPlan):
             k=most,
             worst_case=ZCDP(price.rho(price.items(most)), chosen.delta),
             min_rho=_LEAST_RHO_ADAPTIVE,
-            rows=read_leaders(query, rewrite_unordered(query, most + 1, bound=bound), k_bar=most),
+            rows=read_leaders(query, bound, k_bar=most, is_ordered=False),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=paid if price.counts is None else f"{paid}; one for each count returned",

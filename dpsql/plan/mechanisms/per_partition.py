@@ -19,14 +19,7 @@ import numpy.typing as npt
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.plan.mechanisms.base import (
-    Facts,
-    Groups,
-    MechanismOutput,
-    MechanismPlan,
-    ReleaseSpec,
-    require_zcdp,
-)
+from dpsql.plan.mechanisms.base import Facts, Groups, MechanismOutput, MechanismPlan, ReleaseSpec, require_zcdp
 from dpsql.plan.mechanisms.record import Mechanism, MechanismRequest, PerPartition, check_partitions
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery

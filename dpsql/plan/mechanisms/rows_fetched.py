@@ -24,9 +24,9 @@ from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count
 from dpsql.sql.ir.tree import Family, Literal
 from dpsql.sql.rewrite.engine_query import (
     Bound,
-    EngineQuery,
     rewrite_all,
     rewrite_leaders,
+    rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
@@ -37,8 +37,10 @@ OWN = "the mechanism's own cap on weights; counts are of all groups"
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
-def read_leaders(query: PrivateQuery, counting: EngineQuery, *, k_bar: int) -> RowsRead:
-    """Return the rows that have the first k_bar + 1 groups."""
+def read_leaders(query: PrivateQuery, bound: Bound | None, *, k_bar: int, is_ordered: bool = True) -> RowsRead:
+    """Return the rows that have the first k_bar + 1 groups: in the order of their counts, or of their labels."""
+    rewrite = rewrite_leaders if is_ordered else rewrite_unordered
+    counting = rewrite(query, k_bar + 1, bound=bound)
     return RowsRead(counting=counting, max_rows=k_bar + 1, others=len(query.measures) - 1)
 
 

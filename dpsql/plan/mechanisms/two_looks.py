@@ -42,7 +42,7 @@ from dpsql.plan.mechanisms.rows_fetched import OWN, compute_threshold, read_lead
 from dpsql.quantities import Delta
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
+from dpsql.sql.rewrite.engine_query import Bound
 
 LEAST_K_BAR = 1_000  # more leaders than 20 k cost next to nothing to read, and the group after them is smaller
 
@@ -64,14 +64,13 @@ class TwoLooksPlan(MechanismPlan):
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         looks, price = self.selection, self.price
-        counting = rewrite_leaders(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
         build_second = partial(read_weights, query, looks, bound=bound, own_cap=self.own_cap)
         if query.dialect is not DUCKDB:  # an engine elsewhere may not be able to weigh: it refuses here
             _ = build_second()
         return ReleaseSpec(
             k=looks.k,
             worst_case=price.loss(price.items(looks.k), looks.delta),
-            rows=read_leaders(query, counting, k_bar=looks.k_bar),
+            rows=read_leaders(query, None if self.own_cap else bound, k_bar=looks.k_bar),
             build_second=build_second,
             counts=CountNoise.of(price.counts),
             report=SpecReport(
