@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from dpsql.engines import NOT_LOADED, Exact, ResultEvaluator, Statement, open_exact
+from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_tree import released_path
@@ -123,11 +123,6 @@ def empty_result(query: PrivateQuery) -> pa.Table:
     # empty_table() would import pandas
     columns = [pa.nulls(0, find_arrow_type(type_.name)) for type_ in query.output_types]
     return pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
-
-
-def publish(query: PublicQuery, exact: Exact) -> pa.Table:
-    """Return the answer to a query over public tables under the names of its outputs."""
-    return rename_outputs(query, open_exact(exact))
 
 
 def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
