@@ -28,7 +28,7 @@ from dpsql.policy import Policy, ServerSettings, default_database, default_polic
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.logins import Throttle
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.users import Users, read_user_file
+from dpsql.server.users import Users, find_users_file, read_user_file
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import SystemCatalog
@@ -334,14 +334,6 @@ def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
         reason = "The certificate or its key cannot be read, or they do not belong together."
         hint = "Use PEM files that the server can read, and a key without a passphrase."
         raise PolicyError("policy-tls", reason, hint=hint, place="server.certificate") from None
-
-
-def find_users_file(policy: Policy) -> Path:
-    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
-    if policy.server.users is None:
-        hint = 'Write users = "users.toml" under [server].'
-        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
-    return policy.server.users
 
 
 def _refuse_passphrase() -> str:

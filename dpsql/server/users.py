@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from dpsql.errors import UsageError
+from dpsql.errors import PolicyError, UsageError
+from dpsql.policy import Policy
 from dpsql.policy.settings import check_asking
 
 ITERATIONS = 16_384  # a few milliseconds; drivers in interpreted languages compute it at every connection
@@ -201,6 +202,14 @@ class Users:
 
     def __repr__(self) -> str:
         return f"Users({len(self)})"
+
+
+def find_users_file(policy: Policy) -> Path:
+    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
+    if policy.server.users is None:
+        hint = 'Write users = "users.toml" under [server].'
+        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
+    return policy.server.users
 
 
 def read_user_file(path: Path) -> UserFile:

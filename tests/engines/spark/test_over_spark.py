@@ -16,7 +16,7 @@ from support.engine_kit_spark import OPTIONS, URL, folder
 from support.web_kit import PASSWORD, World
 
 import dpsql
-from dpsql.cli.app import app
+from dpsql.cli import app
 from dpsql.policy import Policy
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.logins import Throttle
