@@ -25,7 +25,7 @@ from dpsql.policy import Policy
 from dpsql.policy.settings import is_loopback
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.system_catalog import CatalogError
-from dpsql.server.logins import Access, Throttle, Tokens
+from dpsql.server.limits import Throttle
 from dpsql.server.queues import (
     EngineQueue,
     FairQueue,
@@ -37,7 +37,7 @@ from dpsql.server.queues import (
     QueueTerms,
 )
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
-from dpsql.server.users import User, Users
+from dpsql.server.users import Access, Tokens, User, Users
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dpsql.server.logins import Pending, PendingConnections
+from dpsql.server.limits import Pending, PendingConnections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

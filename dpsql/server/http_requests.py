@@ -31,7 +31,7 @@ from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place,
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.gateway import Gateway, fault
-from dpsql.server.memory import Holding, MemoryQuota
+from dpsql.server.limits import Holding, MemoryQuota
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import Scope as TokenScope
 from dpsql.server.users import User

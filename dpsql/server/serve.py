@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, TextIO
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, default_database, default_policy
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import Users, find_users_file, read_user_file
 
 if TYPE_CHECKING:
-    from dpsql.server.catalog import SystemCatalog
+    from dpsql.server.catalog.system_catalog import SystemCatalog
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run

@@ -43,10 +43,9 @@ from dpsql.server.http_requests import (
     read_body,
     without_paths,
 )
-from dpsql.server.logins import Access
 from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.users import digest_token
+from dpsql.server.users import Access, digest_token
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

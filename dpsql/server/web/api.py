@@ -39,8 +39,7 @@ from dpsql.server.http_requests import (
     problem_response,
     without_paths,
 )
-from dpsql.server.logins import Access
-from dpsql.server.users import User
+from dpsql.server.users import Access, User
 from dpsql.server.web.curator_pages import raise_total, spent, verify_chain
 from dpsql.server.web.requests import SURFACE, RequestDispatch, page, require_curator
 

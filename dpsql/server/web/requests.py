@@ -21,8 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from dpsql.display import Message, box_html, remove_style, replace_unprintable
 from dpsql.errors import Error, Refusal
 from dpsql.server.http_requests import StatementDispatch, choose_status, name_user, parse_form, without_paths
-from dpsql.server.logins import Visits
-from dpsql.server.users import User
+from dpsql.server.users import User, Visits
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

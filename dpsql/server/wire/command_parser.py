@@ -14,11 +14,13 @@ from itertools import islice
 from typing import Literal
 
 from dpsql.dialects import quote_name
+from dpsql.server.wire.codec import WireError
 from dpsql.server.wire.commands import (
     Begin,
     CancelBackend,
     CloseCursor,
     Command,
+    CommandReader,
     Commit,
     CopyOut,
     CreateView,
@@ -41,9 +43,12 @@ from dpsql.server.wire.commands import (
     TableLock,
     Unlisten,
     Unlock,
+    parse_argument,
+    parse_list,
+    parse_type,
+    value_of,
+    word_of,
 )
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import CommandReader, parse_argument, parse_list, parse_type, value_of, word_of
 from dpsql.sql.lexer import read_words
 from dpsql.sql.syntax.block import kinds_of
 

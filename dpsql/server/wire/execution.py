@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Error
-from dpsql.server.memory import BoundedCache, UserQuota, WireColumn
+from dpsql.server.catalog.system_catalog import WireColumn
+from dpsql.server.limits import BoundedCache, UserQuota
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import commands
-from dpsql.server.wire.codec import notice_message
+from dpsql.server.wire.codec import WireError, notice_message, to_wire_error
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statements
+from dpsql.server.wire.commands import move_cursor
 from dpsql.server.wire.connection_state import (
     CONSENT,
     IMPLICIT,
@@ -31,22 +33,25 @@ from dpsql.server.wire.connection_state import (
     RowSet,
     Shape,
     Transaction,
-    move_cursor,
+    View,
+    add_view,
+    expand_views,
+    list_definitions,
 )
+from dpsql.server.wire.parameters import decode_value
 from dpsql.server.wire.query_router import NO_VALUES, QueryRouter, RequestContext, is_short
 from dpsql.server.wire.rows import (
+    OIDS,
     ArrowRows,
     ReversedRows,
     WireRows,
     cast_rows,
     count_rows,
+    describe_columns,
     describe_plan,
     encode_plan,
     parse_layout,
 )
-from dpsql.server.wire.sqlstates import WireError, to_wire_error
-from dpsql.server.wire.values import OIDS, decode_value, describe_columns
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway

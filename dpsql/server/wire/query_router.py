@@ -19,16 +19,14 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.statements import is_catalog
-from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog
-from dpsql.server.memory import BoundedCache, Holding, UserQuota
+from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog, is_catalog
+from dpsql.server.limits import BoundedCache, Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
-from dpsql.server.wire.codec import SURFACE
+from dpsql.server.wire.codec import SURFACE, Malformed, WireError, to_wire_error
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.connection_state import OF_TYPE, BoundValues, Shape
-from dpsql.server.wire.rows import ArrowRows, EncodedRows, WireRows
-from dpsql.server.wire.sqlstates import Malformed, WireError, to_wire_error
-from dpsql.server.wire.values import OIDS, decode_value, describe_columns, expand_formats, find_oid, find_type
+from dpsql.server.wire.parameters import decode_value, find_oid, find_type
+from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, WireRows, describe_columns, expand_formats
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 if TYPE_CHECKING:

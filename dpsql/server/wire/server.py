@@ -1,55 +1,72 @@
-"""Server of PostgreSQL's protocol: connections and their limits, TLS, the login, requests to cancel, and the end.
+"""Server of PostgreSQL's protocol: its connections and their limits, and the conversation with each client.
 
-The login is SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding. An unknown user name takes the same steps as a
-wrong password.
+A conversation answers messages in order. An error ends a batch: in the extended protocol, all messages up to the next
+Sync are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import hmac
 import re
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from dpsql.policy.settings import is_loopback
+from dpsql.errors import Error
 from dpsql.server.catalog.system_catalog import SystemCatalog
-from dpsql.server.logins import PendingConnections
-from dpsql.server.memory import MemoryQuota, trim_memory
+from dpsql.server.limits import MemoryQuota, PendingConnections, trim_memory
+from dpsql.server.queues import LoopShare
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import draw_bytes
-from dpsql.server.wire.codec import (
-    SURFACE,
+from dpsql.server.wire import codec, commands
+from dpsql.server.wire.channel import (
+    CancelRequest,
     Channel,
     ClientDisconnected,
     ClientLimits,
     ClientReader,
-    PasswordMessage,
-    error_message,
-    message,
-    parse_cstrings,
-    text_message,
+    Startup,
+    login,
+    negotiate,
 )
-from dpsql.server.wire.connection import Conversation
-from dpsql.server.wire.connection_state import PER_CONNECTION, REPORTED, Settings, Transaction
+from dpsql.server.wire.codec import (
+    SURFACE,
+    Malformed,
+    WireError,
+    error_message,
+    full_error,
+    message,
+    row_description,
+    text_message,
+    to_wire_error,
+)
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText
+from dpsql.server.wire.connection_state import (
+    PER_CONNECTION,
+    REPORTED,
+    BoundValues,
+    CommandComplete,
+    CopyOutput,
+    Outcome,
+    Portal,
+    PreparedStatement,
+    RowSet,
+    Settings,
+    Transaction,
+)
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.query_router import QueryRouter, ThreadRunner
-from dpsql.server.wire.sqlstates import Malformed, WireError, full_error, to_wire_error
+from dpsql.server.wire.rows import EncodedRows, copy_messages, expand_formats
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
-    from dpsql.server.users import User, Verifier
+    from dpsql.server.queues import ProcessorShare
+    from dpsql.server.users import User
 
-_CANCEL, _TLS, _GSS = 80877102, 80877103, 80877104
-_MAJOR, _NEWEST = 3, 2
-_NUMBER, _MAX_KEY = 4, 256  # bytes of a request to cancel
-_MAX_NAME = 200  # characters
-_OPTION = re.compile(r"(?:-c\s*|--)(?P<name>[A-Za-z_][\w.-]*)=(?P<value>(?:\\.|[^\s\\])*)\s*")
-_NOT_SETTINGS = frozenset(["user", "database", "options", "replication"])
 _LONG_KEY, _SHORT_KEY = 32, 4  # bytes of the key that cancels; long ones since minor version 2
 _LONG_KEY_MINOR = 2
 DEFAULT_LIMITS = ClientLimits()
@@ -249,112 +266,8 @@ async def serve_wire(
     return wire
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """The parameters of a connection, the user name among them, and the minor version of its protocol."""
-
-    parameters: Mapping[str, str]
-    minor: int
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequest:
-    """A request to cancel the statement of another connection, identified by `number` and `key`."""
-
-    number: int
-    key: bytes
-
-
-async def negotiate(channel: Channel, tls: ssl.SSLContext | None) -> Startup | CancelRequest:
-    """Return the startup of a client, after TLS if requested.
-
-    The version and options that are supported of those requested are announced. Raises `Malformed`, `WireError` and
-    `ClientDisconnected`.
-    """
-    codes = set[int]()
-    while True:
-        code, data = await channel.receive_startup()
-        if code in codes:
-            raise Malformed("Encryption was requested twice.")
-        codes.add(code)
-        match code:
-            case _ if code == _TLS and tls is not None and not channel.is_encrypted:
-                await channel.encrypt(tls)
-            case _ if code in {_TLS, _GSS}:  # libpq requests GSSAPI first, then TLS, and goes on after each N
-                channel.send(b"N")
-                await channel.flush()
-            case _ if code == _CANCEL:
-                if not _NUMBER < len(data) <= _NUMBER + _MAX_KEY:
-                    raise Malformed("A request to cancel has an impossible length.")
-                return CancelRequest(int.from_bytes(data[:_NUMBER]), data[_NUMBER:])
-            case _:
-                break
-    major, minor = divmod(code, 1 << 16)
-    if major != _MAJOR:
-        reason = "This version of PostgreSQL's protocol is not supported."
-        raise WireError("0A000", reason, hint="Use a client of PostgreSQL 7.4 or later.", fatal=True)
-    texts = parse_cstrings(data)
-    parameters = dict(zip(texts[::2], texts[1::2], strict=True))
-    # a newer client goes on with this version and without these options once it knows
-    unknown = [name for name in parameters if name.startswith("_pq_.")]
-    if minor > _NEWEST or unknown:
-        minor = min(minor, _NEWEST)
-        counts = ((_MAJOR << 16) + minor).to_bytes(4), len(unknown).to_bytes(4)
-        channel.send(message(b"v", *counts, *(name.encode() + b"\0" for name in unknown)))
-    if parameters.get("replication", "false").lower() not in {"false", "off", "no", "0"}:
-        raise WireError("0A000", "Replication is not supported.", hint="Connect without replication.", fatal=True)
-    return Startup(parameters, minor)
-
-
-async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits: ClientLimits) -> User:
-    """Return the user who proves to know the password.
-
-    Raises a fatal `WireError`, `Malformed` and `ClientDisconnected`.
-    """
-    name, address = startup.parameters.get("user", "")[:_MAX_NAME], channel.address
-    if not channel.is_encrypted and gateway.service.policy.server.require_tls:
-        reason = "All connections must be encrypted, those from this machine too: the policy has require_tls."
-        hint = "Connect with sslmode=require; a proxy on this machine needs TLS towards this server."
-        raise WireError("28000", reason, hint=hint, fatal=True)
-    if not channel.is_encrypted and address and not is_loopback(address):
-        reason = "Connections from other machines must be encrypted."
-        raise WireError("28000", reason, hint="Connect with sslmode=require.", fatal=True)
-    _check_admission(gateway, name, address=address)
-    exchange = Exchange(gateway.users.verifier(name))
-    channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
-    mechanism, _, rest = (await _receive_step(channel, limits)).partition(b"\0")
-    if mechanism != MECHANISM.encode():
-        raise Malformed("The client chose a login mechanism that was not offered.")
-    if int.from_bytes(rest[:4]) != len(rest) - 4:
-        raise Malformed("A step of the login does not fit its length.")
-    channel.send(message(b"R", (11).to_bytes(4), exchange.create_challenge(rest[4:])))
-    last = await _receive_step(channel, limits)
-    _check_admission(gateway, name, address=address)  # again, as simultaneous guesses may have failed meanwhile
-    proof = exchange.check_proof(last)
-    user = None
-    if proof is None:
-        gateway.turn_away(SURFACE, name, address=address)
-    else:
-        user = gateway.let_in(SURFACE, name, address=address)
-    if proof is None or user is None:
-        raise WireError(
-            "28P01", "The name or the password is wrong.", hint="Ask the curator for a new password.", fatal=True
-        )
-    channel.send(message(b"R", (12).to_bytes(4), proof), message(b"R", bytes(4)))
-    return user
-
-
-def _check_admission(gateway: Gateway, name: str, *, address: str) -> None:
-    if not gateway.admit(SURFACE, name, address=address):
-        raise WireError("53300", "Too many logins failed.", hint="Try again in a few minutes.", fatal=True)
-
-
-async def _receive_step(channel: Channel, limits: ClientLimits) -> bytes:
-    await channel.flush()
-    step = await channel.receive(max_bytes=limits.before_login)
-    if not isinstance(step, PasswordMessage):
-        raise Malformed("A message other than a step of the login was received.")
-    return step.data
+_OPTION = re.compile(r"(?:-c\s*|--)(?P<name>[A-Za-z_][\w.-]*)=(?P<value>(?:\\.|[^\s\\])*)\s*")
+_NOT_SETTINGS = frozenset(["user", "database", "options", "replication"])
 
 
 def initial_settings(startup: Startup) -> Settings:
@@ -377,59 +290,305 @@ def initial_settings(startup: Startup) -> Settings:
     return settings
 
 
-MECHANISM = "SCRAM-SHA-256"
-# As in PostgreSQL, the user name n= is ignored: the startup packet has it, and libpq sends none here.
-_FIRST = re.compile(r"(?P<header>[ny],,)(?P<bare>n=[^,]*,r=(?P<nonce>[\x21-\x2b\x2d-\x7e]{8,128})(?:,.*)?)", re.DOTALL)
-_FINAL = re.compile(r"(?P<unproven>c=(?P<header>[^,]*),r=(?P<nonce>[^,]*)(?:,(?!p=).*)?),p=(?P<proof>[^,]*)", re.DOTALL)
+_WITHOUT_COUNT = frozenset(["SHOW", "EXPLAIN"])  # words that are a tag without the number of rows
+_FEW_CELLS = 2_000  # of rows that are encoded in the event loop
+_BLOCK = 64 * 1024  # bytes that are encoded at a time in a thread
 
 
-class Exchange:
-    """State of one login: `create_challenge` answers the client's first message, `check_proof` its last; no I/O."""
+class Conversation:
+    """One client's messages and replies; `stop` ends it between two messages, `cancel` the statement that runs.
 
-    __slots__ = ("_first", "_header", "_nonce", "_verifier")
+    `reported` are the settings that were sent to the client, by name. `share` limits the time of the event loop that
+    it takes.
+    """
 
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier = verifier
-        self._first = self._header = self._nonce = ""
+    def __init__(
+        self,
+        channel: Channel,
+        execution: Execution,
+        *,
+        limits: ClientLimits,
+        reported: dict[str, str],
+        telemetry: Telemetry,
+        share: ProcessorShare,
+    ) -> None:
+        self._channel, self._execution, self._limits = channel, execution, limits
+        self._reported, self._telemetry = reported, telemetry
+        self._announced: Settings | None = None  # whose values the client knows
+        self._is_skipping = self._is_stopping = False
+        self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
+        self._loop_share = LoopShare(share, lambda: execution.analyst)
 
-    def create_challenge(self, data: bytes) -> bytes:
-        """Return the nonce, the salt and the number of iterations; raise `Malformed`."""
-        found = _FIRST.fullmatch(_decode_text(data))
-        if found is None:
-            raise Malformed("The first step of the login cannot be parsed, or requests what is not offered.")
-        self._header, self._nonce = found["header"], found["nonce"] + base64.b64encode(draw_bytes(18)).decode()
-        salt = base64.b64encode(self._verifier.salt).decode()
-        answer = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
-        self._first = f"{found['bare']},{answer}"
-        return answer.encode()
+    def cancel(self) -> None:
+        """Cancel the statement that runs, if one does; a private one goes on in its thread and is stored."""
+        if self._receiving is None and not self._execution.cancelled.done():
+            self._execution.cancelled.set_result(None)
 
-    def check_proof(self, data: bytes) -> bytes | None:
-        """Return the server's proof, or None if the client's is wrong; raise `Malformed`."""
-        found = _FINAL.fullmatch(_decode_text(data))
-        if found is None or found["nonce"] != self._nonce or _decode_base64(found["header"]) != self._header.encode():
-            raise Malformed("The last step of the login cannot be parsed, or belongs to another login.")
-        transcript = f"{self._first},{found['unproven']}".encode()
-        signature = hmac.digest(self._verifier.stored_key, transcript, "sha256")
-        proof = _decode_base64(found["proof"])
-        if len(proof) != len(signature):
-            raise Malformed("The proof of the login has a wrong length.")
-        key = bytes(mine ^ theirs for mine, theirs in zip(signature, proof, strict=True))
-        if not hmac.compare_digest(hashlib.sha256(key).digest(), self._verifier.stored_key):
-            return None
-        return b"v=" + base64.b64encode(hmac.digest(self._verifier.server_key, transcript, "sha256"))
+    def stop(self) -> None:
+        """Close the connection after the reply to the current message."""
+        self._is_stopping = True
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+    async def run(self) -> None:
+        """Answer messages until the client leaves; raise `ClientDisconnected`, or a fatal `WireError` to end it."""
+        await self._loop_share.measure(self._converse())
+
+    async def _converse(self) -> None:
+        self._send_ready()
+        await self._channel.flush()
+        while True:
+            try:
+                received = await self._receive()
+            except Malformed as error:
+                if not self._is_skipping:
+                    await self._send_failure(to_wire_error(error), is_simple=error.is_simple)
+                continue
+            kind = received.kind if isinstance(received, codec.BareMessage) else b""
+            if kind == b"X":
+                return
+            await self._loop_share.give_way()
+            if not self._is_skipping or kind == b"S":
+                self._execution.cancelled = asyncio.get_running_loop().create_future()
+                await self._answer(received)
+            if self._channel.is_full:
+                await self._channel.flush()
+
+    async def _receive(self) -> codec.Message | codec.Unparsed:
+        """Wait for the next message; raise a fatal `WireError` when idle too long, and when the server stops."""
+        self._check_running()
+        received = self._channel.take_received(max_bytes=self._limits.message)
+        if received is not None:
+            return received
+        task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._receiving = task
+        try:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                return await self._channel.receive(max_bytes=self._limits.message)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                raise
+            task.uncancel()
+        finally:
+            self._receiving = None
+        self._check_running()
+        raise WireError("57P05", "The connection was idle for too long.", hint="Connect again.", fatal=True)
+
+    def _check_running(self) -> None:
+        """Raise a fatal `WireError` if the server stops."""
+        if self._is_stopping:
+            raise WireError("57P01", "The server is stopping.", hint="Connect again later.", fatal=True)
+
+    async def _answer(self, received: codec.Message | codec.Unparsed) -> None:
+        """Reply to a message; reply with an error to one that fails, and raise fatal errors only."""
+        try:
+            if isinstance(received, codec.Unparsed):
+                parse = partial(codec.parse_message, received.kind, received.data)
+                received = await self._execution.work(parse, fits_loop=False)
+            await self._dispatch(received)
+        except ClientDisconnected:
+            raise
+        except Exception as error:
+            failure = to_wire_error(error)
+            if failure.fatal:
+                raise
+            failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
+            if not isinstance(error, WireError | Malformed | Error):
+                self._telemetry.log_fault(error, surface=SURFACE)
+            is_simple = isinstance(received, codec.QueryMessage) or received == codec.BareMessage(b"F")
+            await self._send_failure(failure, is_simple=is_simple)
+
+    async def _dispatch(self, received: codec.Message) -> None:  # noqa: C901 - one case for each type
+        execution = self._execution
+        match received:
+            case codec.QueryMessage(text=text):
+                await self._run_text(text)
+            case codec.ParseMessage(name=name, text=text, types=types):
+                statements = await execution.parse(text, is_single=True)
+                statement = statements[0] if statements else ParsedStatement(StatementText("", 0), None)
+                execution.check_may_run(statement)
+                execution.objects.add_statement(name, PreparedStatement(statement, types))
+                self._channel.send(message(b"1"))
+            case codec.BindMessage():
+                await self._bind(received)
+            case codec.NameMessage(kind=b"D", of=of, name=name):
+                await self._describe(of, name)
+            case codec.NameMessage(of=of, name=name):
+                (execution.objects.statements if of == "S" else execution.objects.portals).pop(name, None)
+                self._channel.send(message(b"3"))
+            case codec.ExecuteMessage(portal=name, max_rows=max_rows):
+                await self._execute(name, max_rows)
+            case codec.BareMessage(kind=b"S"):
+                self._is_skipping = False
+                await self._end_batch()
+            case codec.BareMessage(kind=b"H"):
+                await self._channel.flush()
+            case codec.BareMessage(kind=b"F"):
+                raise WireError("0A000", "Function calls by OID are not supported.", hint="Use SELECT.")
+            case codec.PasswordMessage():
+                raise WireError("08P01", "The login is over.", fatal=True)
+            case _:
+                pass  # the rows of a COPY FROM, which has failed
+
+    async def _send_failure(self, failure: WireError, *, is_simple: bool) -> None:
+        """Send an error, fail the transaction, and skip to the next Sync unless the protocol is the simple one."""
+        execution = self._execution
+        self._channel.send(*self._take_notices(), error_message(failure))
+        execution.transaction.fail()
+        if execution.transaction.status == "I":
+            execution.objects.end_transaction(succeeds=False)
+        self._is_skipping = not is_simple
+        if is_simple:
+            self._send_ready()
+        await self._channel.flush()  # also for clients that wait for an answer before they send Sync
+
+    def _take_notices(self) -> list[bytes]:
+        """Return the messages to send before the next reply: notices, and reported settings that have changed."""
+        notices, self._execution.notices = self._execution.notices, []
+        settings = self._execution.transaction.settings
+        if settings is self._announced:
+            return notices
+        self._announced = settings
+        for name, reported in self._reported.items():
+            if name not in PER_CONNECTION and settings.get(name.lower()) != reported:
+                self._reported[name] = settings.get(name.lower())
+                notices.append(text_message(b"S", name, self._reported[name]))
+        return notices
+
+    def _send_ready(self) -> None:
+        status = self._execution.transaction.status.encode()
+        self._channel.send(*self._take_notices(), message(b"Z", status))
+
+    async def _end_batch(self) -> None:
+        """Commit what ran outside a transaction block, and send that the next statement may come."""
+        execution = self._execution
+        if execution.transaction.status == "I":
+            execution.transaction.commit()
+            execution.objects.end_transaction(succeeds=True)
+        self._send_ready()
+        await self._channel.flush()
+
+    async def _run_text(self, text: str) -> None:
+        """Run the statements of a text in order, up to the first that fails."""
+        execution = self._execution
+        execution.objects.statements.pop("", None)
+        execution.objects.portals.pop("", None)
+        statements = await execution.parse(text)
+        for statement in statements:
+            await self._loop_share.give_way()
+            self._check_running()
+            if execution.cancelled.done():
+                raise _cancelled()
+            if self._channel.is_full:
+                await self._channel.flush()
+            portal = Portal(PreparedStatement(statement), analyst=execution.analyst)
+            outcome = await execution.run(portal)
+            self._channel.send(*self._take_notices())
+            start = 0
+            if isinstance(outcome, RowSet):
+                columns, start = outcome.rows.columns, outcome.start
+                self._channel.send(row_description(columns, [0] * len(columns)))
+            await self._send_outcome(outcome, max_rows=0, position=start, formats=())
+            if self._channel.is_full:
+                await self._channel.flush()
+        if not statements:
+            self._channel.send(message(b"I"))
+        await self._end_batch()
+
+    async def _bind(self, received: codec.BindMessage) -> None:
+        execution = self._execution
+        prepared = execution.objects.find_statement(received.statement)
+        execution.check_may_run(prepared.statement)
+        expand_formats(received.formats, len(received.values))
+        if received.values or prepared.types or isinstance(prepared.statement.command, commands.CancelBackend):
+            count = len((await execution.describe(prepared)).parameters)
+            if count != len(received.values):
+                raise Malformed(f"The statement has {count} parameters, and {len(received.values)} values were bound.")
+        types = prepared.types if prepared.shape is None else prepared.shape.parameters
+        bound = BoundValues(received.values, received.formats, types)
+        portal = Portal(prepared, bound, received.results, analyst=execution.analyst)
+        execution.objects.add_portal(received.portal, portal)
+        self._channel.send(message(b"2"))
+
+    async def _describe(self, of: str, name: str) -> None:
+        execution, formats = self._execution, tuple[int, ...]()
+        if of == "S":
+            shape = await execution.describe(execution.objects.find_statement(name))
+            self._channel.send(codec.parameter_description(shape.parameters))
+            columns = shape.columns
+        else:
+            portal = execution.objects.find_portal(name)
+            columns, formats = await execution.describe_portal(portal), portal.formats
+        if columns is None:
+            self._channel.send(message(b"n"))
+        else:
+            self._channel.send(row_description(columns, expand_formats(formats, len(columns))))
+
+    async def _execute(self, name: str, max_rows: int) -> None:
+        """Run a portal unless it has run, and send its next rows, at most `max_rows`; 0 is all."""
+        portal = self._execution.objects.find_portal(name)
+        if portal.prepared.statement.is_empty:
+            self._channel.send(message(b"I"))
+            return
+        if portal.outcome is None:
+            portal.outcome = await self._execution.run(portal)
+            if isinstance(portal.outcome, RowSet):
+                portal.position = portal.outcome.start
+        elif not isinstance(portal.outcome, RowSet):
+            raise WireError("55000", "This statement has run already.", hint="Bind it again.")
+        self._channel.send(*self._take_notices())
+        outcome, start = portal.outcome, portal.position
+        if isinstance(outcome, RowSet):
+            start = min(start, outcome.stop)  # a cursor may be behind the last row
+            if portal.columns is not None and portal.columns != outcome.rows.columns:
+                raise WireError("0A000", "The columns differ from the described ones.", hint="Prepare it again.")
+            portal.position = min(outcome.stop, start + max_rows) if max_rows else outcome.stop
+        await self._send_outcome(outcome, max_rows=max_rows, position=start, formats=portal.formats)
+
+    async def _send_outcome(self, outcome: Outcome, *, max_rows: int, position: int, formats: tuple[int, ...]) -> None:
+        """Send the rows of an outcome from a position on, at most `max_rows`, and its tag."""
+        match outcome:
+            case CommandComplete(tag=tag):
+                self._channel.send(text_message(b"C", tag))
+            case CopyOutput(rows=rows, layout=layout):
+                columns = rows.columns
+                self._channel.send(codec.copy_header(layout.format, len(columns)))
+                values = rows.read(0, len(rows), formats=(layout.format,) * len(columns))
+                await self._stream(copy_messages(values, columns, layout=layout), len(rows) * len(columns))
+                self._channel.send(message(b"c"), text_message(b"C", f"COPY {len(rows)}"))
+            case RowSet(rows=rows):
+                stop = min(outcome.stop, position + max_rows) if max_rows else outcome.stop
+                codes = expand_formats(formats, len(rows.columns))
+                messages = rows.messages(position, stop, formats=codes)
+                await self._stream(messages, 0 if isinstance(rows, EncodedRows) else (stop - position) * len(codes))
+                # psqlODBC with UseDeclareFetch needs "FETCH n" after a FETCH, not "SELECT n"
+                tag = outcome.word if outcome.word in _WITHOUT_COUNT else f"{outcome.word} {stop - position}"
+                # PortalSuspended: JDBC with a fetch size executes the portal again for the next rows
+                self._channel.send(message(b"s") if stop < outcome.stop else text_message(b"C", tag))
+
+    async def _stream(self, messages: Iterator[bytes], cells: int) -> None:
+        """Send messages as the client reads them, and serve others in between; many `cells` are encoded in a thread."""
+
+        def take_block() -> bytes:
+            block = bytearray()
+            for each in messages:
+                block += each
+                if len(block) >= _BLOCK:
+                    break
+            return bytes(block)
+
+        is_short = cells <= _FEW_CELLS
+        while block := next(messages, b"") if is_short else await self._execution.work(take_block, fits_loop=False):
+            self._channel.send(block)
+            if self._channel.is_full:
+                await self._channel.flush()
+                await self._loop_share.give_way()
+                if self._execution.cancelled.done():
+                    raise _cancelled()
 
 
-def _decode_text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        pass
-    raise Malformed("A step of the login is not UTF-8.")
-
-
-def _decode_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        pass
-    raise Malformed("A step of the login is not in base64.")
+def _cancelled() -> WireError:
+    hint = "If it is a private query, sending it again returns its answer, free."
+    return WireError("57014", "The statement was cancelled.", hint=hint)

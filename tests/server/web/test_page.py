@@ -16,7 +16,7 @@ from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, pro
 from dpsql.curator import bump
 from dpsql.server import web
 from dpsql.server.http_requests import POLICY
-from dpsql.server.logins import IDLE, LONGEST, Visits
+from dpsql.server.users import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
 OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
