@@ -242,7 +242,7 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
 
 
 async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    from dpsql.server.wire.server import serve_wire
+    from dpsql.server.wire import serve_wire
 
     catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
     try:
@@ -262,7 +262,7 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
 
 async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
-    from dpsql.server.web.application import application
+    from dpsql.server.web import application
 
     connections = gateway.service.policy.server.max_connections
     http = await serve_http(application(gateway, secure=tls is not None), address, tls=tls, connections=connections)

@@ -69,5 +69,5 @@ def test_parameters_after_the_second_are_keyword_only() -> None:
     called_so = {f"dpsql/integrations/sqlalchemy.py {name}" for name in called.split()}
     assert loose == promised | called_so | {
         f"dpsql/server/{module} __call__"
-        for module in ("http.py", "http_requests.py", "mcp/server.py")  # as ASGI calls them
+        for module in ("http.py", "mcp/__init__.py")  # as ASGI calls them
     }

@@ -20,8 +20,8 @@ from dpsql.server.gateway import Gateway, Service
 from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user
+from dpsql.server.wire import Wire, serve_wire
 from dpsql.server.wire.channel import ClientLimits
-from dpsql.server.wire.server import Wire, serve_wire
 
 __all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
 

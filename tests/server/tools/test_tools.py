@@ -23,8 +23,8 @@ from support.tool_sessions import CELLS, COLUMNS, QUESTION, SLOW, TOOLS, Tool, s
 
 from dpsql.ledger import Request, SQLiteLedger
 from dpsql.server.users import User
+from dpsql.server.wire import Conversation
 from dpsql.server.wire.codec import WireError
-from dpsql.server.wire.server import Conversation
 
 pytestmark = pytest.mark.tools
 OUTCOMES = Path(__file__).parent / "outcomes.json"
