@@ -1,4 +1,4 @@
-"""Values and names as text and HTML that no terminal or page obeys: nouns, numbers, CSV, tables, meters, error boxes."""
+"""Values and names as text and HTML that no terminal or page obeys: nouns, numbers, CSV, tables, meters, errors."""
 
 from __future__ import annotations
 

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, default_database, default_policy
+from dpsql.server.catalog.system_catalog import CurrentCatalog
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import Users, find_users_file, read_user_file
 
 if TYPE_CHECKING:
-    from dpsql.server.catalog.system_catalog import SystemCatalog
+    pass
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run
@@ -246,7 +247,7 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
 
     catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
     try:
-        wire = await serve_wire(gateway, address, tls=tls, catalog=lambda: catalog.current)
+        wire = await serve_wire(gateway, address, tls=tls, catalog=catalog)
     except BaseException:
         await asyncio.to_thread(catalog.current.close)
         raise
@@ -287,8 +288,8 @@ STARTERS: dict[str, Callable[..., Awaitable[Listening]]] = {
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
-class _PolicyCatalog:
-    """The `current` catalog, of the policy in force, replaced when a reloaded policy has other tables."""
+class _PolicyCatalog(CurrentCatalog):
+    """The catalog of a gateway, replaced when a reloaded policy has other tables."""
 
     def __init__(self, gateway: Gateway) -> None:
         from dpsql.server.catalog import open_available_catalog
@@ -296,7 +297,7 @@ class _PolicyCatalog:
         self._service = gateway.service
         self._kind = self._service.policy.server.catalog  # only a restart changes it
         self._contents = self._service.catalog, self._service.policy.tables
-        self.current: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
+        super().__init__(open_available_catalog(self._kind, self._contents[0], policy=self._contents[1]))
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""

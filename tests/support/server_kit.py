@@ -15,7 +15,7 @@ from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog.system_catalog import SystemCatalog
+from dpsql.server.catalog.system_catalog import CurrentCatalog, SystemCatalog
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
@@ -96,7 +96,7 @@ def serving(
 
     async def start() -> Wire:
         return await serve_wire(
-            front, ("127.0.0.1", 0), tls=tls, catalog=lambda: opened, limits=limits or ClientLimits()
+            front, ("127.0.0.1", 0), tls=tls, catalog=CurrentCatalog(opened), limits=limits or ClientLimits()
         )
 
     try:

@@ -320,6 +320,11 @@ _FUNCTIONS = frozenset(
     """.split()
 )
 _FAMILIES = re.compile(r"pg_\w+|to_reg\w+|has_\w+_privilege|txid_\w+")
+# in the text of every statement for a catalog, and of few others
+MAY_BE_CATALOG = re.compile(
+    rf"pg_|information_schema|to_reg|has_|txid_|(?<![a-z_])(?:{'|'.join(_WORDS | _TYPES | _FUNCTIONS)})(?![a-z_0-9])",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
@@ -435,6 +440,13 @@ def _is_relation(token: Token) -> bool:
 def is_name_start(word: str) -> bool:
     """Return whether a token begins as names and keywords do, and no number or sign."""
     return word[:1].isalpha() or word[:1] == "_"
+
+
+@dataclass(slots=True)
+class CurrentCatalog:
+    """The catalog of the policy in force, which a reload may replace."""
+
+    current: SystemCatalog
 
 
 class NoCatalog:

@@ -13,13 +13,13 @@ import hmac
 import re
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Error
-from dpsql.server.catalog.system_catalog import SystemCatalog
+from dpsql.server.catalog.system_catalog import CurrentCatalog
 from dpsql.server.limits import MemoryQuota, PendingConnections, trim_memory
 from dpsql.server.queues import LoopShare
 from dpsql.server.telemetry import Telemetry
@@ -90,7 +90,7 @@ class Wire:
     def __init__(
         self,
         gateway: Gateway,
-        catalog: Callable[[], SystemCatalog],
+        catalog: CurrentCatalog,
         *,
         tls: ssl.SSLContext | None,
         limits: ClientLimits,
@@ -223,7 +223,7 @@ class Wire:
         if settings.role:
             execution.begin_as(settings.role)
         # clients derive features from the version, which is that of the catalog
-        own = {"server_version": f"{self._catalog().version} (dpsql)", "session_authorization": user.name}
+        own = {"server_version": f"{router.version} (dpsql)", "session_authorization": user.name}
         reported = {name: own[name] if name in PER_CONNECTION else settings.get(name.lower()) for name in REPORTED}
         key = draw_bytes(_LONG_KEY if startup.minor >= _LONG_KEY_MINOR else _SHORT_KEY)
         number = self._last_number % _MAX_NUMBER + 1
@@ -256,13 +256,10 @@ async def serve_wire(
     address: tuple[str, int],
     *,
     tls: ssl.SSLContext | None,
-    catalog: Callable[[], SystemCatalog],
+    catalog: CurrentCatalog,
     limits: ClientLimits = DEFAULT_LIMITS,
 ) -> Wire:
-    """Listen on an address, port 0 for any, and return the server; raise `OSError`.
-
-    `catalog` returns that of the policy in force.
-    """
+    """Listen on an address, port 0 for any, and return the server; raise `OSError`."""
     wire = Wire(gateway, catalog, tls=tls, limits=limits)
     await wire.listen(address)
     return wire
@@ -319,7 +316,7 @@ class Conversation:
         self._announced: Settings | None = None  # whose values the client knows
         self._is_skipping = self._is_stopping = False
         self._receiving: asyncio.Task[object] | None = None  # the task of this conversation while it waits
-        self._loop_share = LoopShare(share, lambda: execution.analyst)
+        self._loop_share = LoopShare(share)
 
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does; a private one goes on in its thread and is stored."""
@@ -349,7 +346,7 @@ class Conversation:
             kind = received.kind if isinstance(received, codec.BareMessage) else b""
             if kind == b"X":
                 return
-            await self._loop_share.give_way()
+            await self._loop_share.give_way(self._execution.analyst)
             if not self._is_skipping or kind == b"S":
                 self._execution.cancelled = asyncio.get_running_loop().create_future()
                 await self._answer(received)
@@ -479,7 +476,7 @@ class Conversation:
         execution.objects.portals.pop("", None)
         statements = await execution.parse(text)
         for statement in statements:
-            await self._loop_share.give_way()
+            await self._loop_share.give_way(execution.analyst)
             self._check_running()
             if execution.cancelled.done():
                 raise _cancelled()
@@ -586,7 +583,7 @@ class Conversation:
             self._channel.send(block)
             if self._channel.is_full:
                 await self._channel.flush()
-                await self._loop_share.give_way()
+                await self._loop_share.give_way(self._execution.analyst)
                 if self._execution.cancelled.done():
                     raise _cancelled()
 

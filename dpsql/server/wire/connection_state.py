@@ -178,7 +178,8 @@ REPORTED = (
 ).split()
 PER_CONNECTION = frozenset(["server_version", "session_authorization"])  # reported, but not settings
 CONSENT, IMPLICIT = "dpsql.consent", "dpsql.implicit"  # settings; without a value they are as the policy says
-_OWN = frozenset(["dpsql.details", CONSENT, IMPLICIT])  # settings of dpsql that can be set
+DETAILS = "dpsql.details"  # whether the details of a receipt are sent with it
+_OWN = frozenset([DETAILS, CONSENT, IMPLICIT])  # settings of dpsql that can be set
 _ON, _OFF = frozenset(["on", "true", "yes", "1"]), frozenset(["off", "false", "no", "0"])
 _MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
 # bytes of Python for an object of these, for a value in it, and for a type
@@ -204,7 +205,7 @@ _DEFAULTS: Mapping[str, str] = {
     "bytea_output": "hex",
     "client_min_messages": "notice",
     "default_transaction_isolation": "read committed",
-    "dpsql.details": "off",
+    DETAILS: "off",
     "extra_float_digits": "1",
     "lc_collate": "C",
     "lc_ctype": "C",
@@ -274,24 +275,10 @@ class Settings:
                 return values[name]
         raise WireError("42704", "There is no such setting.", hint="SHOW ALL lists the settings.")
 
-    @property
-    def implicit(self) -> bool | None:
-        """Whether standard SQL over private tables is read as private; None leaves it to the policy."""
-        return self._flag(IMPLICIT)
-
-    @property
-    def consent(self) -> bool | None:
-        """Whether queries that can hardly return a row are run all the same; None leaves it to the policy."""
-        return self._flag(CONSENT)
-
-    def _flag(self, name: str) -> bool | None:
+    def flag(self, name: str) -> bool | None:
+        """Return whether a setting that is on or off is on; None where it was not set."""
         value = self.values.get(name)
         return None if value is None else value.lower() in _ON
-
-    @property
-    def has_details(self) -> bool:
-        """Whether the details of a receipt are sent with it."""
-        return self.get("dpsql.details").lower() in _ON
 
     @property
     def size(self) -> int:

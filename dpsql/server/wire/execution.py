@@ -21,6 +21,7 @@ from dpsql.server.wire.command_parser import ParsedStatement, StatementText, par
 from dpsql.server.wire.commands import move_cursor
 from dpsql.server.wire.connection_state import (
     CONSENT,
+    DETAILS,
     IMPLICIT,
     INITIAL_SETTINGS,
     BoundValues,
@@ -237,7 +238,7 @@ class Execution:
         if result.notes:
             self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if settings.get("client_min_messages").lower() not in _QUIET:
-                detail = result.details if settings.has_details else ""
+                detail = result.details if settings.flag(DETAILS) else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
         return count_rows(result.rows, self._quota, is_free=result.receipt is None)
@@ -246,7 +247,7 @@ class Execution:
         settings = self.transaction.settings
         definitions = list_definitions(settings.views) if settings.views else ()
         return RequestContext(
-            self.cancelled, analyst, settings.seconds, settings.implicit, settings.consent, definitions
+            self.cancelled, analyst, settings.seconds, settings.flag(IMPLICIT), settings.flag(CONSENT), definitions
         )
 
     async def _expand(self, source: StatementText) -> StatementText:
@@ -415,10 +416,10 @@ class Execution:
             case "session_authorization":
                 return self._router.user.name
             case "dpsql.implicit":
-                own = self.transaction.settings.implicit
+                own = self.transaction.settings.flag(IMPLICIT)
                 return "on" if (self._gateway.service.policy.implicit if own is None else own) else "off"
             case "dpsql.consent":
-                own = self.transaction.settings.consent
+                own = self.transaction.settings.flag(CONSENT)
                 return "on" if (self._gateway.service.policy.limits.consent if own is None else own) else "off"
             case "server_version":
                 return f"{self._router.version} (dpsql)"
