@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -71,3 +72,17 @@ def test_parameters_after_the_second_are_keyword_only() -> None:
         f"dpsql/server/{module} __call__"
         for module in ("http.py", "mcp/__init__.py")  # as ASGI calls them
     }
+
+
+def test_no_module_defines_a_name_twice() -> None:
+    """A second one replaces the first without a word, as where two files with constants of one name were merged."""
+    doubled = []
+    for module in MODULES:
+        names = Counter[str]()
+        for node in ast.parse(module.read_text()).body:
+            targets = [node] if isinstance(node, Function | ast.ClassDef) else getattr(node, "targets", [])
+            for target in targets:
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                names.update(getattr(part, "id", "") or getattr(part, "name", "") for part in parts)
+        doubled += [f"{module.relative_to(ROOT)} {name}" for name, count in names.items() if name and count > 1]
+    assert doubled == []
