@@ -11,7 +11,7 @@ from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.system_catalog import SystemCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 
 def table(name: str, unit: str | None, /, **columns: str) -> Table:

@@ -21,7 +21,7 @@ from dpsql.server.wire.connection_state import View, list_definitions
 from dpsql.server.wire.rows import OIDS
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 ALWAYS_RUN = "SELECT pg_backend_pid() > 0"  # it is no stored answer
 
