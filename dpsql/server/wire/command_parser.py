@@ -31,7 +31,7 @@ from dpsql.server.wire.commands import (
     Execute,
     Explain,
     Fetch,
-    Listen,
+    NoEffect,
     Prepare,
     ReleaseSavepoint,
     Reset,
@@ -41,7 +41,6 @@ from dpsql.server.wire.commands import (
     SetConfig,
     Show,
     TableLock,
-    Unlisten,
     Unlock,
     parse_argument,
     parse_list,
@@ -450,10 +449,10 @@ def _parse_close(reader: CommandReader) -> Command:
         case "LISTEN":
             reader.read_name()
             reader.expect_end()
-            return Listen()
+            return NoEffect("LISTEN")
         case "UNLISTEN":
             reader.read_rest()
-            return Unlisten()
+            return NoEffect("UNLISTEN")
         case "DISCARD":
             kind = reader.accept("ALL", "PLANS", "SEQUENCES", "TEMP", "TEMPORARY")
             if not kind:

@@ -199,13 +199,10 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
-    """LISTEN; no notification ever comes."""
+class NoEffect:
+    """LISTEN or UNLISTEN, whose `tag` is its word: no notification ever comes."""
 
-
-@dataclass(frozen=True, slots=True)
-class Unlisten:
-    """UNLISTEN; it does nothing."""
+    tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +213,7 @@ class Unlock:
 Command = (
     Begin | Commit | Rollback | Savepoint | ReleaseSavepoint | TableLock | Set | SetConfig | Reset | Show | Declare
     | Fetch | CloseCursor | CancelBackend | CreateView | DropView | CopyOut | Explain | Prepare | Execute | Deallocate
-    | Discard | Listen | Unlisten | Unlock
+    | Discard | NoEffect | Unlock
 )  # fmt: skip
 
 

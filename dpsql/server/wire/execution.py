@@ -506,10 +506,8 @@ class Execution:
                 if kind in {"TEMP", "TEMPORARY"}:
                     transaction.change(lambda settings: replace(settings, views={}))
                 return CommandComplete(f"DISCARD {kind}")
-            case commands.Listen():
-                return CommandComplete("LISTEN")
-            case commands.Unlisten():
-                return CommandComplete("UNLISTEN")
+            case commands.NoEffect(tag=tag):
+                return CommandComplete(tag)
         return self._run_transaction(command)
 
     def _run_transaction(self, command: commands.Command) -> Outcome:  # noqa: C901, PLR0912 - one case for each
