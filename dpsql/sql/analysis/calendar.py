@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import find_stored_column
+from dpsql.sql.analysis.row_facts import find_stored_column
 from dpsql.sql.analysis.domains import MOST_GROUPS
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Reader

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.charged_values import find_sole_column
+from dpsql.sql.analysis.row_facts import find_sole_column
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names

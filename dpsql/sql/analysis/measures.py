@@ -25,7 +25,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.conditional import (
+from dpsql.sql.analysis.measure_forms import (
     Conditional,
     add_condition,
     are_of_rows,

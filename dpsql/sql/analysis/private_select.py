@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import (
+from dpsql.sql.analysis.row_facts import (
     find_charged_values,
     find_item_columns,
     find_private_columns,
