@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import cast
 
-from dpsql.sql.analysis.measures import couple_measures, is_released_number
+from dpsql.sql.analysis.measure_forms import couple_measures, is_released_number
 from dpsql.sql.analysis.outer_columns import Tree
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.scope import split_conjuncts

@@ -18,28 +18,23 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.row_facts import (
-    find_charged_values,
-    find_item_columns,
-    find_private_columns,
-    find_sole_column,
-)
 from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
+from dpsql.sql.analysis.measure_forms import couple_measures, set_columns
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
-    couple_measures,
     find_function,
     is_measure,
+    is_quantile,
     name_unit,
     read_end_argument,
     read_measure,
-    set_columns,
+    read_quantile,
+    refuse_end,
 )
-from dpsql.sql.analysis.quantiles import is_quantile, read_quantile, refuse_end
 from dpsql.sql.analysis.ranked_statements import (
     ListReading,
     describe_cut_list,
@@ -48,6 +43,12 @@ from dpsql.sql.analysis.ranked_statements import (
     refuse_computation,
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
+from dpsql.sql.analysis.row_facts import (
+    find_charged_values,
+    find_item_columns,
+    find_private_columns,
+    find_sole_column,
+)
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
-from dpsql.sql.analysis.named_bounds import LARGEST_STATED
+from dpsql.sql.analysis.measures import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
 from dpsql.sql.ir.scope import split_conjuncts

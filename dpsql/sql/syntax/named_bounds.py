@@ -5,7 +5,7 @@
 
 Each function has one of the two arguments. `contribution_bounds_per_group` bounds what one unit adds to a group; of AVG
 it bounds the mean of one unit. `contribution_bounds_per_row` bounds the value of one row. What is written on the right
-is a call that sqlglot reads as an argument. `read_named_bounds` of `analysis/named_bounds.py` reads it.
+is a call that sqlglot reads as an argument. `analysis/measures.py` reads it.
 """
 
 from __future__ import annotations
