@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from dpsql.errors import Refusal
-from dpsql.sql.analysis.calendar import is_time_bucket
-from dpsql.sql.analysis.known_values import list_known_values
+from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Expression

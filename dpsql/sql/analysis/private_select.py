@@ -18,10 +18,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
+from dpsql.sql.analysis.domains import (
+    check_groups_known,
+    find_joined_domain,
+    needs_bounds,
+    read_assumption,
+    read_domain,
+    read_group_domain,
+    read_partitions,
+)
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
+from dpsql.sql.analysis.known_values import count_values
 from dpsql.sql.analysis.measure_forms import couple_measures, set_columns
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
