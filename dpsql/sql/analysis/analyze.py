@@ -7,17 +7,13 @@ another SELECT). What none of them reads is refused, with a hint that `_find_las
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import propose_query, write_name
+from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.expressions import READERS
-from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.private_select import (
@@ -30,51 +26,44 @@ from dpsql.sql.analysis.private_select import (
     read_implied,
     read_private,
 )
-from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
-from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.analysis.public_query import (
+    _find_private_table,
+    _not_private,
+    _propose_clause,
+    _read_public,
+)
+from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.scope import list_names, propose_name
-from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     PrivateQuery,
-    PublicQuery,
     ShowBudget,
     ShowFunctions,
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
-from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
-    CLAUSE_HINT,
-    SplitStatement,
     extract_clause,
     find_clauses,
     list_select_tokens,
     several_queries,
 )
 from dpsql.sql.syntax.googlesql import extract_header
-from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
-from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
+from dpsql.sql.syntax.grammar import UNIT_COUNT
+from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
 from dpsql.sql.syntax.parameters import ParameterValues, bind
-from dpsql.sql.syntax.sqlglot_nodes import parse
 
 if TYPE_CHECKING:
-    from sqlglot import Token
+    pass
 
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
 _Show = ShowBudget | ShowTables | ShowFunctions
 _SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
-_LONGEST_QUOTED = 200  # characters of a statement in a hint
-_AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
-_CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
-_UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
 def analyze(  # noqa: PLR0913 - what a session has
@@ -237,36 +226,6 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
     return read_implied(implied[0], read, by=reading)
 
 
-def _read_public(sources: Sources, lifted: SplitStatement) -> PublicQuery:
-    """Return a SELECT without private rows: it names only public tables, or selects no row.
-
-    If it is refused, raise the most helpful error.
-    """
-    reader, catalog, tokens = sources.reader, sources.catalog, lifted.tokens
-    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
-    # without the name of a public table it can only ask private ones
-    helps = any(ascii_lower(token.text) in public for token in tokens)
-    helps = helps or all(token.token_type.name != "FROM" for token in tokens)
-    helps = helps or _find_private_table(tokens, catalog) is None  # a misspelt name, most likely
-    query: PublicQuery | None = None
-    try:
-        select = parse(reader.statement, settle(reader.statement, tokens, aggregates=AGGREGATES))
-        # a reader of the same statement that sees no table and no clock, and counts for itself
-        apart = Sources(Catalog(()), Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS))
-        helps = helps or seeks_no_row(apart.reader, select)
-        query = read_public(sources, select, tokens=tokens)
-    except (Refusal, Unsupported):
-        if helps:
-            raise
-    if query is None:
-        raise _not_private(reader.statement, tokens, catalog=catalog)
-    if sources.protected:
-        if lifted.explained or not has_no_row(query):
-            raise _not_private(reader.statement, tokens, catalog=catalog)
-        return remove_rows(query)
-    return replace(query, explained=True) if lifted.explained else query
-
-
 def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:
     """Return the command that the statement is, or None when it does not begin like one."""
     tokens = list(statement.tokens)
@@ -294,45 +253,6 @@ def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Desc
     return Describe(table.name)
 
 
-def _not_private(
-    statement: ScannedStatement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
-) -> Refusal | Unsupported:
-    """Return the refusal of a statement that would show exact values of a private table.
-
-    `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
-    """
-    table, roots = _find_private_table(tokens, catalog), nest(tokens)
-    unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
-    first = next((select for select in find_selects(roots) if first_token(select.nodes) is tokens[0]), None)
-    if unit and first is not None and groups_by_any(first, names={ascii_lower(unit)}):
-        reason = f"Each group would be one {unit}, and what belongs to one is never released."
-        hint = _propose_total(statement, tokens, table=table)
-        return Refusal("not-private", reason, hint=hint, place=place)
-    outer = [node for node in roots.nodes if not isinstance(node, Block)]  # the tokens outside of all parentheses
-    kinds, has_calls = [token.token_type.name for token in outer], bool(find_calls(roots.nodes))
-    # a SELECT with neither groups nor an aggregate has the rows of its tables
-    has_raw_rows = not (has_calls or "GROUP_BY" in kinds or "DISTINCT" in kinds[:2])
-    reason, hint = "This query does not end in PRIVATE, and exact answers are not given.", CLAUSE_HINT
-    if "GROUP_BY" not in kinds and has_calls:
-        hint = _propose_total(statement, tokens, table=table)
-    elif has_raw_rows:
-        hint = _propose_query(table, selected=tokens[1:])
-    elif kinds[-2:] == ["LIMIT", "NUMBER"]:  # which may be written FETCH FIRST 3 ROWS ONLY
-        ending = " ".join(statement.text[outer[-2].start : statement.tokens[-1].end + 1].rstrip("; \n").split())
-        hint = f"Write TOP {outer[-1].text} PRIVATE in place of {ending}."
-    if has_raw_rows:
-        reason = "Rows are not released as they are: counts, sums and averages of many are."
-        for token, after in pairwise(tokens):
-            if token.token_type.name != "VAR" or after.token_type.name != "L_PAREN":
-                continue
-            word = ascii_lower(token.text)
-            if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
-                return refuse_unknown(token.text, statement.place(token), known=_CALLED)
-    if clause is not None and clause.is_inside:
-        hint = f"{_propose_clause(clause)}."
-    return Refusal("not-private", reason, hint=hint, place=place)
-
-
 def _add_clause_hint(
     refused: Refusal | Unsupported, clause: ImpliedClause, *, place: Place | str | None
 ) -> Refusal | Unsupported:
@@ -352,55 +272,3 @@ def _find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozense
     written = refused.place.fragment.split(" ")[0].rpartition(".")[2].strip('"')
     near = propose_name(written, [table.name for table in catalog.tables if table.privacy_unit is not None])
     return frozenset([ascii_lower(written)] if near else [])
-
-
-def _propose_clause(clause: ImpliedClause) -> str:
-    """Return where to write the clause that a statement lacks."""
-    words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
-    limit = [token.text.upper() for token in clause.tail[:2]]
-    query = "the inner query" if clause.is_inside else "the query"
-    if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
-        return f"Write {words} in place of LIMIT {clause.k} in {query}"
-    return f"End {query} with {words}"
-
-
-def _find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
-    """Return the first private table that a word of the statement names."""
-    private = {
-        ascii_lower(table.name.rpartition(".")[2]): table for table in catalog.tables if table.privacy_unit is not None
-    }
-    return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
-
-
-def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, table: Table | None) -> str:
-    """Return a hint with the total of a query, its FROM and WHERE as they are written."""
-    simple = "End the query with PRIVATE."
-    unit = "" if table is None else table.privacy_unit or ""
-    outer = [node for node in nest(tokens).nodes if not isinstance(node, Block)]
-    start = next((token.start for token in outer if token.token_type.name == "FROM"), None)
-    end = next((token.start for token in outer if token.token_type.name in _AFTER_ROWS), tokens[-1].end + 1)
-    words = [ascii_lower(token.text) for token in tokens]
-    counts_units = words[:6] == ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
-    if not unit or start is None or (counts_units and end > tokens[-1].end):
-        return simple
-    asked = statement.text[start:end].strip()
-    if "\n" in asked or len(asked) > _LONGEST_QUOTED:
-        return simple
-    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
-
-
-def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:
-    """Return a hint with a query of a table: the most frequent values of a column that can be a key.
-
-    It is the first one that the statement names, else the first of text, else the first.
-    """
-    unit = "" if table is None else table.privacy_unit or ""
-    columns = () if table is None else table.columns
-    keys = [name for name, type_ in columns if ascii_lower(name) != ascii_lower(unit) and type_.family not in _UNREAD]
-    if table is None or not keys:
-        return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
-    named = {ascii_lower(name): name for name in keys}
-    texts = [name for name, type_ in columns if name in keys and type_.family is Family.TEXT]
-    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), (texts or keys)[0])
-    query = propose_query(table.name, key=key, unit=unit)
-    return f"Ask for the most frequent values of a column: {query}"

@@ -1,6 +1,11 @@
 """Outer SELECT: private queries anywhere in it are each read alone, and the text around them is DuckDB's SQL.
 
 A private SELECT that computes with its measures is split into one that releases them and a SELECT around it.
+
+This file has two parts: (1) `read_outer_select`; (2) from `_has_sets` on, grouping sets of a private SELECT, which are
+private queries of one statement. One without keys is a total, and each takes the options it has. Each is charged and
+stored by itself, and their worst cases must fit into the budget together, as with any statement of several private
+queries.
 """
 
 from __future__ import annotations
@@ -8,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_select import (
@@ -32,10 +39,11 @@ from dpsql.sql.analysis.ranked_statements import (
     has_all_groups,
 )
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
-from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT, NULL
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
@@ -58,9 +66,14 @@ from dpsql.sql.syntax.spans import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.sql.syntax.grouping_sets import GroupingSets
+    from sqlglot import Token
+
+    from dpsql.sql.syntax.grouping_sets import GroupingSet, GroupingSets
 
 _OF_ORDER = frozenset(["nulls", "first", "last"])
+_OF_SELECTION = frozenset(  # options that have no meaning for a total
+    "delta domain evidence gate k_bar known max_groups_contributed mechanism monotone partitions prefer".split()
+)
 
 
 def read_outer_select(  # noqa: C901 - one rule after another
@@ -186,24 +199,14 @@ def _lift(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatem
     return put_header_options(lifted, asked.header)
 
 
-def _has_sets(span: PrivateSpan) -> bool:
-    """Say whether a private query may have grouping sets, which few have."""
-    return any(token.token_type.name in GROUPING_SETS for token in span.tokens)
-
-
 def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
     """Return the private queries that a text in place of one means: one for each of its grouping sets."""
     lifted = _lift(asked, span, statement=statement)
-    sets = None
-    if _has_sets(span):
-        from dpsql.sql.analysis import grouped_parts
-
-        sets = grouped_parts.expand_grouping_sets(statement, lifted.tokens)
+    sets = _expand_sets(statement, lifted.tokens)
     if sets is None:
         return [_read_span(asked, lifted, span=span, statement=statement)]
     read = partial(_read_span, asked, span=span, statement=statement)
-    queries = grouped_parts.read_sets(lifted, sets, read=read, catalog=asked.catalog)
-    return [replace(each, sets=sets) for each in queries]
+    return [replace(each, sets=sets) for each in _read_sets(lifted, sets, read=read, catalog=asked.catalog)]
 
 
 def _read_span(
@@ -258,18 +261,15 @@ def _read_implied_sets(
     """Return the private queries of an implied clause: one for each grouping set of its query."""
     read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=max_k)
     sets = None
-    if any(token.token_type.name in GROUPING_SETS for token in clause.head):
-        from dpsql.sql.analysis import grouped_parts
-
+    if _has_sets(clause.head):
         explicit, span = _find_implied_span(asked, clause, all_groups=False, marks=marks, otherwise=otherwise)
-        sets = grouped_parts.expand_grouping_sets(explicit, _lift(asked, span, statement=explicit).tokens)
+        sets = _expand_sets(explicit, _lift(asked, span, statement=explicit).tokens)
     if sets is None:
         return [read(clause)]
     found = list[_Found]()
     for each in sets.sets:
-        one = read(
-            replace(clause, is_total=each.is_total), choose=partial(grouped_parts.choose_set, sets=sets, chosen=each)
-        )
+        choose = partial(_choose_set, sets=sets, chosen=each)
+        one = read(replace(clause, is_total=each.is_total), choose=choose)
         # LIMIT would cut the rows of all sets together, and a domain is that of one key
         cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
         found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
@@ -431,3 +431,78 @@ def _refuse_ungrouped(
         hint = "Leave it out, or write it in COUNT, SUM or AVG."
     reason = "This is neither a group key nor in a count or sum."
     return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))
+
+
+# Part 2: grouping sets.
+
+
+def _has_sets(tokens: Sequence[Token]) -> bool:
+    """Say whether a private query may have grouping sets, which few have."""
+    return any(token.token_type.name in GROUPING_SETS for token in tokens)
+
+
+def _expand_sets(statement: ScannedStatement, tokens: list[Token]) -> GroupingSets | None:
+    """Return the grouping sets of a private query, None without any."""
+    if not _has_sets(tokens):
+        return None
+    from dpsql.sql.syntax.grouping_sets import expand_grouping_sets
+
+    return expand_grouping_sets(statement, tokens)
+
+
+def _choose_set(lifted: SplitStatement, *, sets: GroupingSets, chosen: GroupingSet) -> SplitStatement:
+    """Return the private query of one of the grouping sets of a statement."""
+    clause = lifted.clause
+    assert clause is not None  # noqa: S101 - of the caller
+    stated = clause.stated
+    if stated is not None and stated.epsilon is not None and len(sets.sets) > 1:
+        reason = "The epsilon of OPTIONS is that of one private query, and each grouping set is one."
+        hint = "Leave epsilon and delta out: each set then costs what the policy says."
+        raise Refusal("option", reason, hint=hint, place=stated.place)
+    if not chosen.is_total:
+        return replace(lifted, tokens=chosen.tokens)
+    total = replace(clause, k=None, per=None, shape="total")
+    return _leave_options(replace(lifted, tokens=chosen.tokens, clause=total), _OF_SELECTION)
+
+
+def _leave_options(lifted: SplitStatement, names: Collection[str]) -> SplitStatement:
+    """Return a private query without the options of these names."""
+    clause = lifted.clause
+    assert clause is not None  # noqa: S101 - of the caller
+    options = {name: option for name, option in clause.options.items() if name not in names}
+    return replace(lifted, clause=replace(clause, options=MappingProxyType(options)))
+
+
+def _read_sets(
+    lifted: SplitStatement, sets: GroupingSets, *, read: Callable[[SplitStatement], _Found], catalog: Catalog
+) -> list[_Found]:
+    """Return the private query of each grouping set; the option `domain` is for those of the one key that it has.
+
+    Raises `Refusal` where it would be the domain of several keys.
+    """
+    domain = lifted.clause.options.get("domain") if lifted.clause is not None else None
+    queries, listed = list[_Found](), set[Expression]()
+    for each in sets.sets:
+        part = _choose_set(lifted, sets=sets, chosen=each)
+        if domain is None or each.is_total:
+            queries.append(read(part))
+            continue
+        query = read(_leave_options(part, {"domain"}))
+        keys = _list_open_keys(query.query, catalog=catalog)
+        if keys:
+            listed |= set(keys)
+            query = read(part)
+        queries.append(query)
+    if domain is not None and len(listed) > 1:
+        reason = "The domain is that of one key, and the grouping sets have several keys without known values."
+        hint = "Leave the domain out and write TOP 10 PRIVATE, or write a query for each set with a domain of its own."
+        raise Refusal("domain", reason, hint=hint, place=domain.place)
+    return queries
+
+
+def _list_open_keys(query: PrivateQuery, *, catalog: Catalog) -> list[Expression]:
+    """Return the keys whose values the statement does not tell; all keys of a ranking, whose domain is of them."""
+    if query.clause.shape == "top":
+        return list(query.keys)
+    is_known = (is_time_bucket(key) or list_known_values(key, query.body, catalog=catalog) for key in query.keys)
+    return [key for key, known in zip(query.keys, is_known, strict=True) if not known]

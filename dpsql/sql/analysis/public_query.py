@@ -10,35 +10,41 @@ read, released or charged. Where such a statement names private tables, the cata
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
+from dpsql.sql.analysis.row_facts import has_no_row, is_false
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, refuse_unknown
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.statements import (
+    PublicQuery,
+)
 from dpsql.sql.ir.tree import (
-    Call,
     Cast,
-    ColumnRef,
-    Combined,
-    Cut,
-    Derived,
-    Expression,
     FromWhere,
-    Joined,
     Literal,
     Numbered,
-    Relation,
-    is_aggregate,
-    walk,
 )
-from dpsql.sql.ir.types import NULL, find_answer_type
-from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text
+from dpsql.sql.ir.types import NULL, Family, find_answer_type
+from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
+from dpsql.sql.syntax.clause import (
+    CLAUSE_HINT,
+    SplitStatement,
+)
+from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.implied import ImpliedClause, groups_by_any
+from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text, parse
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -46,14 +52,10 @@ if TYPE_CHECKING:
 
 
 _PARTS = "with_ expressions from_ joins where group having order limit offset distinct".split()
-_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_LONGEST_QUOTED = 200  # characters of a statement in a hint
+_AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
+_CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
+_UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
@@ -109,20 +111,6 @@ def seeks_no_row(reader: Reader, select: Node) -> bool:
         return False
 
 
-def is_empty_by_text(query: PrivateQuery) -> bool:
-    """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
-
-    A private query then returns no row also if its domain is known. Its candidates would be returned because of their
-    noise alone, which a query without rows does not want. A total is a row of its own.
-    """
-    return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
-
-
-def has_no_row(query: PublicQuery) -> bool:
-    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
-    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
-
-
 def remove_rows(query: PublicQuery) -> PublicQuery:
     """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
     absent = Literal(None, NULL)  # in the type as which a column is answered, which the catalog says and no row
@@ -141,47 +129,122 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
     )
 
 
-def _is_empty_body(body: FromWhere) -> bool:
-    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
+def _read_public(sources: Sources, lifted: SplitStatement) -> PublicQuery:
+    """Return a SELECT without private rows: it names only public tables, or selects no row.
+
+    If it is refused, raise the most helpful error.
+    """
+    reader, catalog, tokens = sources.reader, sources.catalog, lifted.tokens
+    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
+    # without the name of a public table it can only ask private ones
+    helps = any(ascii_lower(token.text) in public for token in tokens)
+    helps = helps or all(token.token_type.name != "FROM" for token in tokens)
+    helps = helps or _find_private_table(tokens, catalog) is None  # a misspelt name, most likely
+    query: PublicQuery | None = None
+    try:
+        select = parse(reader.statement, settle(reader.statement, tokens, aggregates=AGGREGATES))
+        # a reader of the same statement that sees no table and no clock, and counts for itself
+        apart = Sources(Catalog(()), Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS))
+        helps = helps or seeks_no_row(apart.reader, select)
+        query = read_public(sources, select, tokens=tokens)
+    except (Refusal, Unsupported):
+        if helps:
+            raise
+    if query is None:
+        raise _not_private(reader.statement, tokens, catalog=catalog)
+    if sources.protected:
+        if lifted.explained or not has_no_row(query):
+            raise _not_private(reader.statement, tokens, catalog=catalog)
+        return remove_rows(query)
+    return replace(query, explained=True) if lifted.explained else query
 
 
-def _is_empty(relation: Relation) -> bool:
-    """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
-    match relation:
-        case Joined(left=left, kind="LEFT" | "ANTI"):
-            return _is_empty(left)
-        case Joined(kind="RIGHT", right=right):
-            return _is_empty(right)
-        case Joined(left=left, kind="FULL", right=right):
-            return _is_empty(left) and _is_empty(right)
-        case Joined(left=left, right=right):
-            return _is_empty(left) or _is_empty(right)
-        case Combined(kind=kind, branches=(first, *others)):
-            found = _is_empty(first), *map(_is_empty, others)
-            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
-        case Cut(source=source, limit=limit):
-            return limit == 0 or _is_empty(source)
-        case Derived(body=body):
-            # a subquery that aggregates without a key has a row where its source has none
-            aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
-            has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
-            return (not aggregated or has_key) and _is_empty_body(body)
-    return False
+def _not_private(
+    statement: ScannedStatement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
+) -> Refusal | Unsupported:
+    """Return the refusal of a statement that would show exact values of a private table.
+
+    `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
+    """
+    table, roots = _find_private_table(tokens, catalog), nest(tokens)
+    unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
+    first = next((select for select in find_selects(roots) if first_token(select.nodes) is tokens[0]), None)
+    if unit and first is not None and groups_by_any(first, names={ascii_lower(unit)}):
+        reason = f"Each group would be one {unit}, and what belongs to one is never released."
+        hint = _propose_total(statement, tokens, table=table)
+        return Refusal("not-private", reason, hint=hint, place=place)
+    outer = [node for node in roots.nodes if not isinstance(node, Block)]  # the tokens outside of all parentheses
+    kinds, has_calls = [token.token_type.name for token in outer], bool(find_calls(roots.nodes))
+    # a SELECT with neither groups nor an aggregate has the rows of its tables
+    has_raw_rows = not (has_calls or "GROUP_BY" in kinds or "DISTINCT" in kinds[:2])
+    reason, hint = "This query does not end in PRIVATE, and exact answers are not given.", CLAUSE_HINT
+    if "GROUP_BY" not in kinds and has_calls:
+        hint = _propose_total(statement, tokens, table=table)
+    elif has_raw_rows:
+        hint = _propose_query(table, selected=tokens[1:])
+    elif kinds[-2:] == ["LIMIT", "NUMBER"]:  # which may be written FETCH FIRST 3 ROWS ONLY
+        ending = " ".join(statement.text[outer[-2].start : statement.tokens[-1].end + 1].rstrip("; \n").split())
+        hint = f"Write TOP {outer[-1].text} PRIVATE in place of {ending}."
+    if has_raw_rows:
+        reason = "Rows are not released as they are: counts, sums and averages of many are."
+        for token, after in pairwise(tokens):
+            if token.token_type.name != "VAR" or after.token_type.name != "L_PAREN":
+                continue
+            word = ascii_lower(token.text)
+            if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
+                return refuse_unknown(token.text, statement.place(token), known=_CALLED)
+    if clause is not None and clause.is_inside:
+        hint = f"{_propose_clause(clause)}."
+    return Refusal("not-private", reason, hint=hint, place=place)
 
 
-def is_false(condition: Expression) -> bool:
-    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
-    match condition:
-        case Literal(value=value):
-            return not value
-        case Call(function="and", arguments=arguments):
-            return any(map(is_false, arguments))
-        case Call(function="or", arguments=arguments):
-            return all(map(is_false, arguments))
-        case Call(function="not", arguments=(Literal(value=bool() as value),)):
-            return value
-        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
-            return function in _COMPARED and not _COMPARED[function](left, right)
-        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
-            return text != other
-    return False
+def _propose_clause(clause: ImpliedClause) -> str:
+    """Return where to write the clause that a statement lacks."""
+    words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
+    limit = [token.text.upper() for token in clause.tail[:2]]
+    query = "the inner query" if clause.is_inside else "the query"
+    if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
+        return f"Write {words} in place of LIMIT {clause.k} in {query}"
+    return f"End {query} with {words}"
+
+
+def _find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
+    """Return the first private table that a word of the statement names."""
+    private = {
+        ascii_lower(table.name.rpartition(".")[2]): table for table in catalog.tables if table.privacy_unit is not None
+    }
+    return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
+
+
+def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, table: Table | None) -> str:
+    """Return a hint with the total of a query, its FROM and WHERE as they are written."""
+    simple = "End the query with PRIVATE."
+    unit = "" if table is None else table.privacy_unit or ""
+    outer = [node for node in nest(tokens).nodes if not isinstance(node, Block)]
+    start = next((token.start for token in outer if token.token_type.name == "FROM"), None)
+    end = next((token.start for token in outer if token.token_type.name in _AFTER_ROWS), tokens[-1].end + 1)
+    words = [ascii_lower(token.text) for token in tokens]
+    counts_units = words[:6] == ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
+    if not unit or start is None or (counts_units and end > tokens[-1].end):
+        return simple
+    asked = statement.text[start:end].strip()
+    if "\n" in asked or len(asked) > _LONGEST_QUOTED:
+        return simple
+    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
+
+
+def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:
+    """Return a hint with a query of a table: the most frequent values of a column that can be a key.
+
+    It is the first one that the statement names, else the first of text, else the first.
+    """
+    unit = "" if table is None else table.privacy_unit or ""
+    columns = () if table is None else table.columns
+    keys = [name for name, type_ in columns if ascii_lower(name) != ascii_lower(unit) and type_.family not in _UNREAD]
+    if table is None or not keys:
+        return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
+    named = {ascii_lower(name): name for name in keys}
+    texts = [name for name, type_ in columns if name in keys and type_.family is Family.TEXT]
+    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), (texts or keys)[0])
+    query = propose_query(table.name, key=key, unit=unit)
+    return f"Ask for the most frequent values of a column: {query}"

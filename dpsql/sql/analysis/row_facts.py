@@ -12,12 +12,14 @@ lineage: the stored columns that an expression is worked out from, through subqu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import split_conjuncts
-from dpsql.sql.ir.statements import ChargedValues
+from dpsql.sql.ir.statements import ChargedValues, PrivateQuery, PublicQuery
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
@@ -37,6 +39,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    is_aggregate,
     is_column,
     output_column,
     stored_column,
@@ -45,12 +48,23 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
+if TYPE_CHECKING:
+    pass
+
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
 _SUBQUERY, _UNITS, _TABLE = 2_001, 2_002, 2_003  # numbers that no other relation has, see `from_clause.py`
 _FAMILIES = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN, Family.DATE])
 _Values = Mapping[str, Literal]  # by their names in a ledger
 _Relations = dict[int, Scan | tuple[Derived, ...]]
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
@@ -282,3 +296,63 @@ def _relations(relation: Relation) -> _Relations:
             return {relation.number: ()}
         case Cut():
             return {relation.number: (relation.source,)}
+
+
+def is_empty_by_text(query: PrivateQuery) -> bool:
+    """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
+
+    A private query then returns no row also if its domain is known. Its candidates would be returned because of their
+    noise alone, which a query without rows does not want. A total is a row of its own.
+    """
+    return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
+
+
+def has_no_row(query: PublicQuery) -> bool:
+    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
+    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
+
+
+def _is_empty_body(body: FromWhere) -> bool:
+    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
+
+
+def _is_empty(relation: Relation) -> bool:
+    """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
+    match relation:
+        case Joined(left=left, kind="LEFT" | "ANTI"):
+            return _is_empty(left)
+        case Joined(kind="RIGHT", right=right):
+            return _is_empty(right)
+        case Joined(left=left, kind="FULL", right=right):
+            return _is_empty(left) and _is_empty(right)
+        case Joined(left=left, right=right):
+            return _is_empty(left) or _is_empty(right)
+        case Combined(kind=kind, branches=(first, *others)):
+            found = _is_empty(first), *map(_is_empty, others)
+            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
+        case Cut(source=source, limit=limit):
+            return limit == 0 or _is_empty(source)
+        case Derived(body=body):
+            # a subquery that aggregates without a key has a row where its source has none
+            aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
+            has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
+            return (not aggregated or has_key) and _is_empty_body(body)
+    return False
+
+
+def is_false(condition: Expression) -> bool:
+    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    match condition:
+        case Literal(value=value):
+            return not value
+        case Call(function="and", arguments=arguments):
+            return any(map(is_false, arguments))
+        case Call(function="or", arguments=arguments):
+            return all(map(is_false, arguments))
+        case Call(function="not", arguments=(Literal(value=bool() as value),)):
+            return value
+        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
+            return function in _COMPARED and not _COMPARED[function](left, right)
+        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
+            return text != other
+    return False
