@@ -27,10 +27,10 @@ from dpsql.sql.analysis.private_select import (
     read_private,
 )
 from dpsql.sql.analysis.public_query import (
-    _find_private_table,
-    _not_private,
-    _propose_clause,
-    _read_public,
+    find_private_table,
+    propose_clause,
+    read_without_clause,
+    refuse_without_clause,
 )
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
@@ -114,7 +114,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
     hint = failed.hint or ""  # the grammar knows no catalog: the name of the unit is put into its hint here
-    table = _find_private_table(plain.tokens, catalog) if UNIT_COUNT in hint else None
+    table = find_private_table(plain.tokens, catalog) if UNIT_COUNT in hint else None
     if table is not None and table.privacy_unit is not None:
         hint = hint.replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
         failed = type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
@@ -187,7 +187,7 @@ def _find_lasting(
         if not is_lasting and error.code != failed.code:
             return failed
         return _add_clause_hint(error, implied[0], place=failed.place)
-    return _not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
+    return refuse_without_clause(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
 def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | None:
@@ -201,7 +201,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
         check_explicit(asked, query)
         return query
     try:
-        return _read_public(asked.sources(asked.statement), lifted)
+        return read_without_clause(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
         refused = error.with_traceback(None)
     implied = find_implied(asked, standard)
@@ -261,7 +261,7 @@ def _add_clause_hint(
     It is at the `place` given if it has none.
     """
     hint = refused.hint or ""
-    hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
+    hint = hint if "PRIVATE" in hint else f"{hint} {propose_clause(clause)}, too.".lstrip()
     return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
 
 

@@ -1,11 +1,12 @@
-"""Queries over public tables alone: read into our own form like private ones, answered exactly, and free.
+"""A SELECT without a clause: over public tables alone it is answered exactly, and free; else it is refused.
 
 The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY, HAVING,
-DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1.
+DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1. A statement
+that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns, may name private tables, too:
+the catalog gives its columns, and nothing is read, released or charged.
 
-This file has two parts: (1) `read_public`; (2) from `seeks_no_row` on, detection of statements that cannot return a row
-(LIMIT 0, WHERE 1 = 0), which tools send to learn the columns. Their answer does not depend on any table, so nothing is
-read, released or charged. Where such a statement names private tables, the catalog gives its columns.
+This file has two parts: (1) `read_without_clause`; (2) from `refuse_without_clause` on, the refusal of a statement that
+would show exact values of a private table, with what to write instead.
 """
 
 from __future__ import annotations
@@ -58,6 +59,36 @@ _CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
+def read_without_clause(sources: Sources, lifted: SplitStatement) -> PublicQuery:
+    """Return a SELECT without private rows: it names only public tables, or selects no row.
+
+    If it is refused, raise the most helpful error.
+    """
+    reader, catalog, tokens = sources.reader, sources.catalog, lifted.tokens
+    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
+    # without the name of a public table it can only ask private ones
+    helps = any(ascii_lower(token.text) in public for token in tokens)
+    helps = helps or all(token.token_type.name != "FROM" for token in tokens)
+    helps = helps or find_private_table(tokens, catalog) is None  # a misspelt name, most likely
+    query: PublicQuery | None = None
+    try:
+        select = parse(reader.statement, settle(reader.statement, tokens, aggregates=AGGREGATES))
+        # a reader of the same statement that sees no table and no clock, and counts for itself
+        apart = Sources(Catalog(()), Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS))
+        helps = helps or seeks_no_row(apart.reader, select)
+        query = read_public(sources, select, tokens=tokens)
+    except (Refusal, Unsupported):
+        if helps:
+            raise
+    if query is None:
+        raise refuse_without_clause(reader.statement, tokens, catalog=catalog)
+    if sources.protected:
+        if lifted.explained or not has_no_row(query):
+            raise refuse_without_clause(reader.statement, tokens, catalog=catalog)
+        return remove_rows(query)
+    return replace(query, explained=True) if lifted.explained else query
+
+
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
     """Analyze the SELECT; the caller must ensure that `sources` found no private table."""
     reader = sources.reader
@@ -97,9 +128,6 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
     )
 
 
-# Part 2: statements that cannot return a row.
-
-
 def seeks_no_row(reader: Reader, select: Node) -> bool:
     """Say whether a SELECT ends with LIMIT 0 or has a WHERE that is false without any column; it need not be read."""
     where = select.args.get("where")
@@ -129,44 +157,17 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
     )
 
 
-def _read_public(sources: Sources, lifted: SplitStatement) -> PublicQuery:
-    """Return a SELECT without private rows: it names only public tables, or selects no row.
-
-    If it is refused, raise the most helpful error.
-    """
-    reader, catalog, tokens = sources.reader, sources.catalog, lifted.tokens
-    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
-    # without the name of a public table it can only ask private ones
-    helps = any(ascii_lower(token.text) in public for token in tokens)
-    helps = helps or all(token.token_type.name != "FROM" for token in tokens)
-    helps = helps or _find_private_table(tokens, catalog) is None  # a misspelt name, most likely
-    query: PublicQuery | None = None
-    try:
-        select = parse(reader.statement, settle(reader.statement, tokens, aggregates=AGGREGATES))
-        # a reader of the same statement that sees no table and no clock, and counts for itself
-        apart = Sources(Catalog(()), Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS))
-        helps = helps or seeks_no_row(apart.reader, select)
-        query = read_public(sources, select, tokens=tokens)
-    except (Refusal, Unsupported):
-        if helps:
-            raise
-    if query is None:
-        raise _not_private(reader.statement, tokens, catalog=catalog)
-    if sources.protected:
-        if lifted.explained or not has_no_row(query):
-            raise _not_private(reader.statement, tokens, catalog=catalog)
-        return remove_rows(query)
-    return replace(query, explained=True) if lifted.explained else query
+# Part 2: what to write instead.
 
 
-def _not_private(
+def refuse_without_clause(
     statement: ScannedStatement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
 ) -> Refusal | Unsupported:
     """Return the refusal of a statement that would show exact values of a private table.
 
     `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
     """
-    table, roots = _find_private_table(tokens, catalog), nest(tokens)
+    table, roots = find_private_table(tokens, catalog), nest(tokens)
     unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
     first = next((select for select in find_selects(roots) if first_token(select.nodes) is tokens[0]), None)
     if unit and first is not None and groups_by_any(first, names={ascii_lower(unit)}):
@@ -194,11 +195,11 @@ def _not_private(
             if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
                 return refuse_unknown(token.text, statement.place(token), known=_CALLED)
     if clause is not None and clause.is_inside:
-        hint = f"{_propose_clause(clause)}."
+        hint = f"{propose_clause(clause)}."
     return Refusal("not-private", reason, hint=hint, place=place)
 
 
-def _propose_clause(clause: ImpliedClause) -> str:
+def propose_clause(clause: ImpliedClause) -> str:
     """Return where to write the clause that a statement lacks."""
     words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
     limit = [token.text.upper() for token in clause.tail[:2]]
@@ -208,7 +209,7 @@ def _propose_clause(clause: ImpliedClause) -> str:
     return f"End {query} with {words}"
 
 
-def _find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
+def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
     """Return the first private table that a word of the statement names."""
     private = {
         ascii_lower(table.name.rpartition(".")[2]): table for table in catalog.tables if table.privacy_unit is not None

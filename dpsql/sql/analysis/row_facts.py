@@ -1,13 +1,18 @@
-"""Values of a public column that a query is charged to, where each value has a budget of its own.
+"""Facts about the rows of a query that its FROM and WHERE tell, for all data: none, of some values, of some columns.
 
-A unit has one value: the least over all its rows of the stored table, text by its bytes, without NULL. A query names
-values if every row that it counts comes from a row of the table whose column is one of some constants. WHERE says so in
-a conjunct at its top, `column = constant` or `column IN (constants)` or several of these joined by OR; of a UNION in
-every branch. Only units of these values are then counted, and only they are charged. What is not certain to say so
-names no values: such a query counts and charges all units, which is always right.
+This file has three parts. (1) `find_charged_values` finds the values of a public column that a query is charged to,
+where each value has a budget of its own. A unit has one value: the least over all its rows of the stored table, text by
+its bytes, without NULL. A query names values if every row that it counts comes from a row of the table whose column is
+one of some constants. WHERE says so in a conjunct at its top, `column = constant` or `column IN (constants)` or several
+of these joined by OR; of a UNION in every branch. Only units of these values are then counted, and only they are
+charged. What is not certain to say so names no values: such a query counts and charges all units, which is always
+right.
 
-This file has two parts: (1) `find_charged_values` finds the values that a query names; (2) from `find_sole_column` on,
-lineage: the stored columns that an expression is worked out from, through subqueries in FROM.
+(2) From `find_sole_column` on, lineage: the stored columns that an expression is worked out from, through subqueries in
+FROM.
+
+(3) From `is_empty_by_text` on, detection of queries that cannot return a row (LIMIT 0, WHERE 1 = 0), whose answer does
+not depend on any table.
 """
 
 from __future__ import annotations
@@ -296,6 +301,9 @@ def _relations(relation: Relation) -> _Relations:
             return {relation.number: ()}
         case Cut():
             return {relation.number: (relation.source,)}
+
+
+# Part 3: queries that cannot return a row.
 
 
 def is_empty_by_text(query: PrivateQuery) -> bool:
