@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
 _Show = ShowBudget | ShowTables | ShowFunctions
+_COMMANDS = frozenset(["show", "describe", "desc"])
 _SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters
@@ -117,9 +118,10 @@ def analyze(  # noqa: PLR0913 - what a session has
         if statement is None:
             raise
     bound = bind(statement, parameters)
-    command = None if refused else _read_command(statement, catalog)
-    if command is not None:
-        return command
+    if refused is None and statement.tokens and ascii_lower(statement.tokens[0].text) in _COMMANDS:
+        command = _read_command(statement, catalog)
+        if command is not None:
+            return command
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
     if (standard.is_private or header is not None) and "top" in text.lower():
@@ -247,19 +249,18 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
 
 
 def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:
-    """Return the command that the statement is, or None when it does not begin like one."""
+    """Return the command that the statement is; None for one whose first word is a name in double quotes."""
     tokens = list(statement.tokens)
-    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+    while tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
-    first = ascii_lower(tokens[0].text) if tokens and tokens[0].token_type.name != "IDENTIFIER" else ""
-    if first == "show":
+    if tokens[0].token_type.name == "IDENTIFIER":
+        return None
+    if ascii_lower(tokens[0].text) == "show":
         words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
         if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
             return show
         hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
         raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
-    if first not in {"describe", "desc"}:
-        return None
     kinds = [token.token_type.name for token in tokens[1:]]
     names = [token.text for token in tokens[1::2]]
     if len(names) not in {1, 2, 3} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
@@ -334,7 +335,12 @@ class AnalysisCache:
         known = None if key is None else self._kept.get(key)
         if known is not None:
             return known
-        clock = _TrackedClock(self._clock)
+        moments = list[datetime]()
+
+        def read_clock() -> datetime:
+            moments.append(self._clock())
+            return moments[-1]
+
         reading = partial(
             analyze,
             text,
@@ -345,10 +351,9 @@ class AnalysisCache:
             parser=self._parser,
             postgres=postgres,
         )
-        statement = reading(clock=clock)
-        if clock.moment is not None:
-            moment = clock.moment
-            later = reading(clock=lambda: moment.replace(second=(moment.second + 1) % 60))
+        statement = reading(clock=read_clock)
+        if moments:
+            later = reading(clock=lambda: moments[0].replace(second=(moments[0].second + 1) % 60))
             # a private query that means another one a second later says so
             if statement != later and isinstance(statement, PrivateQuery):
                 statement = replace(statement, reads_seconds=True)
@@ -356,7 +361,7 @@ class AnalysisCache:
                 statement = replace(
                     statement, inners=tuple(replace(inner, reads_seconds=True) for inner in statement.inners)
                 )
-        if key is not None and clock.moment is None:
+        if key is not None and not moments:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
             self._kept[key] = statement
@@ -382,20 +387,6 @@ def find_key(text: object, parameters: object, *, implicit: bool, postgres: bool
     values = tuple((type(each), repr(each)) for each in parameters)
     size = len(text) + sum(len(value) for _, value in values)
     return (text, implicit, postgres, values) if size <= MAX_STATEMENT_LENGTH else None
-
-
-class _TrackedClock:
-    """Clock that knows the moment at which it was read; None if it was not."""
-
-    __slots__ = ("_clock", "moment")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.moment: datetime | None = None
-
-    def __call__(self) -> datetime:
-        self.moment = self._clock()
-        return self.moment
 
 
 # Part 3: statements whose parameters have no values yet.

@@ -187,7 +187,8 @@ class Sources:
         if select.args.get("where") is not None:
             with self.reader.correlating():
                 condition = self.reader.point_at(scope).condition(select.args["where"].this)
-        condition, scope = self._check_units_tied(select, condition, scope=scope)
+        if joins or condition is not None or outer is not None:
+            condition, scope = self._check_units_tied(select, condition, scope=scope)
         self.reader.point_at(scope)
         return FromWhere(relation, condition), scope
 
@@ -234,7 +235,7 @@ class Sources:
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
         kind = type(node).__name__
         if kind == "Table" and is_unnest(node.this):
-            numbered, table = read_unnest(self.reader, node, number=self._table(node))
+            numbered, table = read_unnest(self.reader, node, number=self._number(node, is_table=True))
             return numbered, Scope((table,))
         if kind == "Subquery":
             allow_only(self.reader.statement, node, "this", "alias")
@@ -262,21 +263,17 @@ class Sources:
         allow_only(self.reader.statement, alias, "this")
         return str(alias.name)
 
-    def _number(self, node: Node) -> int:
+    def _number(self, node: Node, *, is_table: bool = False) -> int:
         """Return the number of the next relation, a table or a subquery."""
+        self.tables += is_table
+        if self.tables > MAX_TABLES:
+            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE each time it is named."
+            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         self.count += 1
         if self.count > MAX_RELATIONS:
             reason = f"A query may hold {MAX_RELATIONS} tables and subqueries, counting a CTE each time it is named."
             raise Refusal("too-many-tables", reason, hint="Nest fewer subqueries.", place=self.reader.place(node))
         return self.count
-
-    def _table(self, node: Node) -> int:
-        """Return the number of the next table."""
-        self.tables += 1
-        if self.tables > MAX_TABLES:
-            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE each time it is named."
-            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
-        return self._number(node)
 
     def _linked(self) -> int:
         """Return the number of a relation that a link brings in; the analyst did not name it, so it is not counted."""
@@ -293,7 +290,7 @@ class Sources:
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
-        number = self._table(node)
+        number = self._number(node, is_table=True)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         keys = dict[str, frozenset[RowKey]]()  # of the columns that are the key or the column of a link
         if self.catalog.row_keys:

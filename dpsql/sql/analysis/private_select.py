@@ -64,7 +64,17 @@ from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.quantiles import Quantile
 from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
-from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
+from dpsql.sql.ir.statements import (
+    ChargedValues,
+    Clause,
+    Domain,
+    HavingTerm,
+    IntervalEnd,
+    Option,
+    Order,
+    Output,
+    PrivateQuery,
+)
 from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import BIGINT, Family, find_read_type
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
@@ -88,7 +98,7 @@ _SELECT_PARTS = "with_ expressions from_ joins where group having order limit di
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEVEL = 0.95
-_CALLED = frozenset(["Anonymous", "Filter"])
+_AGGREGATE_NODES = frozenset(["Anonymous", "Count", "Filter"])
 _AGGREGATES = RELEASED_AGGREGATES | INTERVAL_ENDS | QUANTILES
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
 _Check = Callable[[PrivateQuery], None]
@@ -116,7 +126,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     reader, catalog, clause = sources.reader, sources.catalog, lifted.clause
     statement = reader.statement
     select = parse(statement, settle(statement, lifted.tokens, aggregates=_AGGREGATES))
-    if read_row_count(reader, select.args.get("offset")):
+    if read_row_count(reader, select, "offset"):
         hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
         reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
         raise Unsupported("limit", reason, hint=hint, place=where)
@@ -183,6 +193,10 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
                 of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
                 found = replace(found, factor=replace(each.factor, columns=of_factor))
             measures = (*measures[:at], found, *measures[at + 1 :])
+    charged_values: ChargedValues | None = None
+    for table in catalog.tables:
+        if table.budget_by is not None:
+            charged_values = find_charged_values(body, unit, table=table)
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
@@ -194,7 +208,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         body=FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)])),
         outputs=tuple(outputs),
         order=order,
-        limit=read_row_count(reader, select.args.get("limit")),
+        limit=read_row_count(reader, select, "limit"),
         clause=clause,
         explained=lifted.explained,
         keep=() if having is None else _read_having(reader, having, items=items),
@@ -207,7 +221,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         quantiles=tuple(quantiles.values()),
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
         bucket_note=bucket_note,
-        charged_values=find_charged_values(body, unit, catalog=catalog),
+        charged_values=charged_values,
     )
     if measured:
         query = couple_measures(query)
@@ -229,10 +243,11 @@ def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
     if query.clause.k is None or query.domain is not None:
         return query
     per = None if query.partitions is None else query.partitions.key
-    ranked = [key for at, key in enumerate(query.keys) if at != per]
-    is_stored = isinstance(query.body.source, Scan)
-    if is_stored and any(isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN for key in ranked):
-        return query  # the values of a stored column are not in the text
+    ranked, is_of_table = list[Expression](), isinstance(query.body.source, Scan)
+    for at, key in enumerate(query.keys):
+        if at != per and is_of_table and isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN:
+            return query  # the values of a stored column are not in the text
+        ranked += [] if at == per else [key]
     return replace(query, key_values=count_values(ranked, query.body, catalog=catalog))
 
 
@@ -242,17 +257,14 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
     for item, text in pairs:
         alias, node = read_alias(reader, item)
         kind = type(node).__name__
-        if is_measure(node):
-            found.append(_Item(alias or text, None, node, read_measure(reader, node)))
-            continue
-        if kind in _CALLED and is_quantile(node):
-            found.append(_Item(alias or text, None, node, quantile=read_quantile(reader, node)))
-            continue
-        if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
-            found.append(_Item(alias or text, None, node))
-            continue
-        below = [] if kind == "Column" else [cast("Node", part) for part in node.walk()]
-        if below and any(_is_released(part) for part in below):
+        if kind in _AGGREGATE_NODES:
+            measure = read_measure(reader, node) if is_measure(node) else None
+            quantile = read_quantile(reader, node) if is_quantile(node) else None
+            # of an end the measure may follow: `_complete_ends` finds it
+            if measure is not None or quantile is not None or find_function(node) in INTERVAL_ENDS:
+                found.append(_Item(alias or text, None, node, measure, quantile=quantile))
+                continue
+        if kind != "Column" and any(_is_released(cast("Node", part)) for part in node.walk()):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
             raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
@@ -261,9 +273,11 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
             raise Refusal("star", "* would release raw columns.", hint=hint, place=reader.place(node))
         if alias:
             check_alias(reader, alias, node=node, scope=scope)
-        is_column = kind == "Column" and not reader.means_clock(node)
-        name = reader.column(node).name if is_column and not alias else alias or text
-        found.append(_Item(name, reader.read(node), node))
+        if kind == "Column" and not reader.means_clock(node):
+            column = reader.column(node)
+            found.append(_Item(alias or column.name, reader.computed(column.expression, node), node))
+        else:
+            found.append(_Item(alias or text, reader.read(node), node))
     return found
 
 
@@ -583,7 +597,8 @@ def find_implied(
 
 def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
-    check_ranking(query, computed)
+    if query.clause.implied:  # LIMIT k PRIVATE
+        check_ranking(query, computed)
     if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(query, catalog=asked.catalog)
 

@@ -72,13 +72,12 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
-    """Return the values that a query of these rows and units names, None for one that is charged to all units."""
-    for table in catalog.tables:
-        if table.budget_by is not None:
-            break
-    else:
-        return None
+def find_charged_values(body: FromWhere, unit: Expression, *, table: Table) -> ChargedValues | None:
+    """Return the values that a query of these rows and units names, None for one that is charged to all units.
+
+    `table` is the one whose column has a budget for each value.
+    """
+    assert table.budget_by is not None  # noqa: S101 - of the caller
     found = _find_values(body, table)
     types = dict(table.columns)
     wanted = ascii_lower(table.privacy_unit or "")
@@ -312,21 +311,19 @@ def is_empty_by_text(query: PrivateQuery) -> bool:
     A private query then returns no row also if its domain is known. Its candidates would be returned because of their
     noise alone, which a query without rows does not want. A total is a row of its own.
     """
-    return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
+    return query.limit == 0 or (query.clause.shape != "total" and _is_empty(query.body))
 
 
 def has_no_row(query: PublicQuery) -> bool:
     """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
-    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
+    return query.limit == 0 or (query.keys is None and _is_empty(query.body))
 
 
-def _is_empty_body(body: FromWhere) -> bool:
-    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
-
-
-def _is_empty(relation: Relation) -> bool:
+def _is_empty(relation: Relation | FromWhere) -> bool:
     """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
     match relation:
+        case FromWhere(source=source, where=where):
+            return (where is not None and is_false(where)) or _is_empty(source)
         case Joined(left=left, kind="LEFT" | "ANTI"):
             return _is_empty(left)
         case Joined(kind="RIGHT", right=right):
@@ -344,7 +341,7 @@ def _is_empty(relation: Relation) -> bool:
             # a subquery that aggregates without a key has a row where its source has none
             aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
             has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
-            return (not aggregated or has_key) and _is_empty_body(body)
+            return (not aggregated or has_key) and _is_empty(body)
     return False
 
 
