@@ -56,7 +56,7 @@ from dpsql.sql.ir.statements import (
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.types import NULL, TEXT, Family, Type, parse_type
+from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
 from dpsql.sql.syntax.clause import (
     extract_clause,

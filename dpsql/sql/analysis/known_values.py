@@ -29,11 +29,15 @@ from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.row_facts import find_stored_column
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import (
     LiteralDomain,
 )
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    TEXT,
+    TIMESTAMP,
     Call,
     Case,
     Cast,
@@ -43,6 +47,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     Joined,
@@ -50,9 +55,10 @@ from dpsql.sql.ir.tree import (
     Numbered,
     Relation,
     Scan,
+    Type,
+    split_conjuncts,
     strip_casts,
 )
-from dpsql.sql.ir.types import BIGINT, DATE, DOUBLE, TEXT, TIMESTAMP, Family, Type
 
 MOST_GROUPS = 10_000
 _RANGES = {

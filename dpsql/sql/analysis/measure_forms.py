@@ -41,14 +41,20 @@ from dpsql.sql.ir.measures import (
     Weight,
     is_present,
 )
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, strip_casts
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BOOLEAN,
     INTEGER,
+    Call,
+    Case,
+    Cast,
+    Expression,
     Family,
+    Literal,
     Type,
+    join_conjuncts,
+    split_conjuncts,
+    strip_casts,
 )
 
 if TYPE_CHECKING:

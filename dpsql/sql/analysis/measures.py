@@ -39,17 +39,19 @@ from dpsql.sql.analysis.measure_forms import (
 )
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import find_unit, join_conjuncts
-from dpsql.sql.ir.spread import SPREADS, Statistic
-from dpsql.sql.ir.tree import Expression, Literal, strip_casts
-from dpsql.sql.ir.types import (
-    BOOLEAN,
-    DOUBLE,
-    TEXT,
-    Family,
+from dpsql.sql.ir.measures import (
+    DISTINCT_UNITS,
+    MOST_STEPS,
+    SPREADS,
+    Aggregate,
+    Measure,
+    Quantile,
+    StatedBounds,
+    Statistic,
+    is_present,
 )
+from dpsql.sql.ir.scope import find_unit
+from dpsql.sql.ir.tree import BOOLEAN, DOUBLE, TEXT, Expression, Family, Literal, join_conjuncts, strip_casts
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.named_bounds import PER_ROW, STATED, find_aggregate_call, list_argument_texts
 from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words

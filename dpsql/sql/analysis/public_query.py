@@ -25,18 +25,20 @@ from dpsql.sql.analysis.row_facts import has_no_row, is_false
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
 from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     PublicQuery,
 )
 from dpsql.sql.ir.tree import (
+    NULL,
     Cast,
+    Family,
     FromWhere,
     Literal,
     Numbered,
+    find_answer_type,
 )
-from dpsql.sql.ir.types import NULL, Family, find_answer_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (

@@ -23,10 +23,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import ChargedValues, PrivateQuery, PublicQuery
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
     Call,
     Cast,
     ColumnRef,
@@ -35,6 +35,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -44,13 +45,15 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    Type,
+    find_read_type,
     is_aggregate,
     is_column,
     output_column,
+    split_conjuncts,
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
 if TYPE_CHECKING:

@@ -28,33 +28,31 @@ from dpsql.sql.functions.allow_list import AGGREGATES, MAX_POSITION
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    WIDEST_DECIMAL,
     Call,
     Case,
     Cast,
     Collate,
     ColumnRef,
     Expression,
+    Family,
     Literal,
     Scalar,
     Sorted,
     Window,
     children,
-    is_aggregate,
-    is_column,
-    stored_column,
-    walk,
-)
-from dpsql.sql.ir.types import (
-    BIGINT,
-    BOOLEAN,
-    DOUBLE,
-    INTEGER,
-    WIDEST_DECIMAL,
-    Family,
     decimal,
     find_read_type,
     has_one_form,
+    is_aggregate,
+    is_column,
+    stored_column,
     sum_type,
+    walk,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction

@@ -13,7 +13,7 @@ from support.sql_statements import open_tables, public_statement
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import UNKNOWN, analyze, prepare_statement
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Family, Type
 from dpsql.sql.lexer import scan
 
 CATALOG = catalog_of(open_tables(), {"nasty": "unit"}, ["open", "void", "public", "names"])
