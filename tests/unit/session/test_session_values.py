@@ -156,12 +156,12 @@ def choose_after_where(
     assert isinstance(found, InQuery)
     grouped = found.source.body.source
     assert isinstance(grouped, Derived)
-    where = charged_values.In(canonicalize(value), wanted)  # type: ignore[arg-type]
+    where = row_facts.In(canonicalize(value), wanted)  # type: ignore[arg-type]
     other = replace(grouped, body=FromWhere(grouped.body.source, where))
     return replace(found, source=replace(found.source, body=replace(found.source.body, source=other)))
 
 
-charged_values_of = charged_values._select_units
+charged_values_of = row_facts._select_units
 
 
 @pytest.mark.mutant
@@ -204,7 +204,7 @@ def below_not(condition: Expression, source: object, *, table: object) -> object
     return read_condition(inner, source, table=table)  # type: ignore[arg-type]
 
 
-read_condition = charged_values._read_condition
+read_condition = row_facts._read_condition
 
 
 @pytest.mark.mutant
@@ -269,7 +269,7 @@ def test_too_many_or_too_long_values_name_none(sessions: dict[int | None, Sessio
         sql = f"SELECT article FROM reads WHERE country IN ({listed}) GROUP BY article TOP 2 PRIVATE"
         return len(sessions[None].explain(sql).charged_values)
 
-    assert named([str(at) for at in range(row_facts.MAX_VALUES)]) == charged_values.MAX_VALUES
+    assert named([str(at) for at in range(row_facts.MAX_VALUES)]) == row_facts.MAX_VALUES
     assert named([str(at) for at in range(row_facts.MAX_VALUES + 1)]) == 0
     assert named(["x" * 200]) == 1
     assert named(["x" * 201]) == 0
