@@ -93,11 +93,6 @@ class Reader:
     scope: Scope = field(default_factory=partial(Scope, ()))
     moment: datetime | None = None
 
-    def point_at(self, scope: Scope) -> Reader:
-        """Point the reader at the names of another query block."""
-        self.scope = scope
-        return self
-
     @contextmanager
     def reading(self, readers: Mapping[str, Read]) -> Iterator[None]:
         """Read other nodes than usual inside the block."""
