@@ -37,7 +37,7 @@ from dpsql.sql.analysis.private_select import (
     read_implied,
     read_private,
 )
-from dpsql.sql.analysis.public_query import (
+from dpsql.sql.analysis.plain_select import (
     find_private_table,
     propose_clause,
     read_without_clause,
