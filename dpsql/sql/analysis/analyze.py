@@ -27,22 +27,17 @@ from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
-from dpsql.sql.analysis.private_select import (
-    AnalysisRequest,
-    ImpliedReading,
-    check_explicit,
-    check_header,
-    find_implied,
-    put_header_options,
-    read_implied,
-    read_private,
-)
 from dpsql.sql.analysis.plain_select import (
+    ImpliedReading,
+    find_implied,
     find_private_table,
     propose_clause,
+    put_header_options,
+    read_implied,
     read_without_clause,
     refuse_without_clause,
 )
+from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, read_private
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter

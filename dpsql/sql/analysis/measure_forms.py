@@ -19,7 +19,7 @@ is a CASE. The bounds of the right column are never wider: a row that adds nothi
 
 (3) From `couple_measures` on, measures that are divided by each other become sets, for which each unit has one weight.
 AVG(x) is a set of its own, of SUM(x) and COUNT(x), so the same SUM beside it keeps its own cut. Outputs that meet in
-one expression of a SELECT around the private query (`outer_measures.py`) are one set, too. A release is known by its
+one expression of a SELECT around the private query (`outer_columns.py`) are one set, too. A release is known by its
 measure and its set. A unit is never cut where units are counted: COUNT(DISTINCT unit) is in no set. Neither is
 COUNT(DISTINCT x), to which no unit adds a number of its own: two units can have the same value.
 """

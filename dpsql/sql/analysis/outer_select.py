@@ -20,24 +20,16 @@ from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
-from dpsql.sql.analysis.predicates import read_array
-from dpsql.sql.analysis.private_select import (
-    AnalysisRequest,
+from dpsql.sql.analysis.plain_select import (
     ImpliedReading,
-    check_explicit,
-    check_header,
-    check_ranking,
+    describe_released,
     find_implied,
     put_header_options,
     read_implied,
-    read_private,
 )
-from dpsql.sql.analysis.ranked_statements import (
-    RankedSelect,
-    computes_around,
-    describe_released,
-    has_all_groups,
-)
+from dpsql.sql.analysis.predicates import read_array
+from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, check_ranking, read_private
+from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, has_all_groups
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import UnboundParameter

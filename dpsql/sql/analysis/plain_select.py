@@ -1,33 +1,53 @@
-"""A SELECT without a clause: over public tables alone it is answered exactly, and free; else it is refused.
+"""A SELECT without a clause: public, private by standard SQL, or refused.
 
-The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY, HAVING,
-DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1. A statement
-that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns, may name private tables, too:
-the catalog gives its columns, and nothing is read, released or charged.
+This file has three parts. (1) `read_without_clause` reads a query over public tables alone, which is answered exactly,
+and free. The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY,
+HAVING, DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1. A
+statement that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns, may name private
+tables, too: the catalog gives its columns, and nothing is read, released or charged.
 
-This file has two parts: (1) `read_without_clause`; (2) from `refuse_without_clause` on, the refusal of a statement that
-would show exact values of a private table, with what to write instead.
+(2) From `find_implied` on, `read_implied` reads standard SQL as all groups of a calendar, or the first k, and notes
+which groups SQL promises besides. A statement that would mean something else in plain SQL is refused: its first keys in
+alphabetical order, or its least frequent ones (`check_ranking`). Notes depend on the statement and the policy alone.
+
+(3) From `refuse_without_clause` on, the refusal of a statement that would show exact values of a private table, with
+what to write instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.domains import (
+    find_joined_domain,
+)
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.private_select import AnalysisRequest, check_ranking
+from dpsql.sql.analysis.ranked_statements import find_public_column, has_all_groups, refuse_computation
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
-from dpsql.sql.analysis.row_facts import has_no_row, is_false
+from dpsql.sql.analysis.row_facts import (
+    has_no_row,
+    is_false,
+)
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, refuse_unknown
+from dpsql.sql.functions.allow_list import (
+    AGGREGATES,
+    EVERY_AGGREGATE,
+    FUNCTIONS,
+    refuse_unknown,
+)
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.ir.measures import SPREADS, Aggregate
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import (
+    CutList,
+    PrivateQuery,
     PublicQuery,
 )
 from dpsql.sql.ir.tree import (
@@ -40,13 +60,27 @@ from dpsql.sql.ir.tree import (
     find_answer_type,
 )
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
-from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
+from dpsql.sql.syntax.block import (
+    Block,
+    find_calls,
+    find_selects,
+    first_token,
+    nest,
+)
 from dpsql.sql.syntax.clause import (
     CLAUSE_HINT,
     SplitStatement,
 )
+from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.implied import ImpliedClause, groups_by_any
+from dpsql.sql.syntax.implied import (
+    ImpliedClause,
+    PrivateNames,
+    StandardSQL,
+    describe_end,
+    find_implied_clauses,
+    groups_by_any,
+)
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text, parse
 
 if TYPE_CHECKING:
@@ -59,6 +93,8 @@ _LONGEST_QUOTED = 200  # characters of a statement in a hint
 _AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
 _CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
+_Check = Callable[[PrivateQuery], None]
+_MORE = 10  # times as many groups are proposed
 
 
 def read_without_clause(sources: Sources, lifted: SplitStatement) -> PublicQuery:
@@ -159,7 +195,176 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
     )
 
 
-# Part 2: what to write instead.
+# Part 2: private queries that standard SQL implies.
+
+
+def find_implied(
+    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
+) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private.
+
+    Names `besides` those of the private tables mean one, too.
+    """
+    header = asked.header
+    if not standard.is_private and header is None:
+        return []
+    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
+    names = PrivateNames(
+        besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
+        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
+    )
+    parameter = asked.bound.__getitem__
+    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    if header is not None and found and [clause.select for clause in found] != [header.select]:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return found
+
+
+def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+    """Return the split statement, its clause with the options and the stated total of the header."""
+    if header is None or lifted.clause is None:
+        return lifted
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated, form="header"))
+
+
+class _Read(Protocol):
+    def __call__(self, *, all_groups: bool) -> PrivateQuery:
+        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedReading:
+    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
+
+    `check` refuses a ranking.
+    """
+
+    statement: ScannedStatement
+    catalog: Catalog
+    max_k: int
+    header: PrivacyHeader | None = None
+    check: _Check | None = None
+
+
+def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
+    """Return the private query that a statement implies.
+
+    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
+    """
+    header = by.header
+    strategy = "" if header is None else header.strategy
+    if clause.is_total:
+        return _mark(read(all_groups=False), clause, by=by)
+    if strategy == "public":
+        found = read(all_groups=True)
+        if found.domain is None and not found.clause.options.get("domain"):
+            found = replace(found, domain=find_joined_domain(found))
+        if found.domain is None and not found.clause.options.get("domain"):
+            hint = (
+                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
+            )
+            hint += "['DE', 'FR'] to OPTIONS."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
+            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
+        return _mark(found, clause, by=by)
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(clause, read, by=by)) is not None:
+        return every
+    found = _mark(read(all_groups=False), clause, by=by)
+    try:
+        (by.check or check_ranking)(found)
+    except Refusal as error:
+        every = None
+        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
+            every = _read_all(clause, read, by=by)  # the first of all groups, in any order
+        if every is None:
+            raise
+        return every
+    if has_all_groups(found):
+        return found
+    # a ranking notes which groups SQL promises besides
+    if clause.around is not None and clause.may_be_all:
+        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
+    if clause.may_be_all and not clause.is_largest:
+        may_have_clause = not clause.beside and by.header is None
+        after = describe_end(by.statement, clause) if clause.is_inside else ""
+        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
+        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
+    return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
+
+
+def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | None:
+    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
+    try:
+        found = read(all_groups=True)
+    except Refusal as error:
+        if error.code == "domain":  # a calendar without bounds, or of too many buckets
+            raise
+        return None
+    return None if found.domain is None else _mark(found, clause, by=by)
+
+
+def _mark(query: PrivateQuery, clause: ImpliedClause, *, by: ImpliedReading) -> PrivateQuery:
+    """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
+    marked, limit = replace(query.clause, implied=True), clause.limit
+    if limit is not None and by.header is None:
+        value = by.statement.value(limit.text)
+        parameter = "" if value is None or value.kind != "parameter" else value.content
+        marked = replace(marked, form="limit", parameter=parameter)
+    return replace(query, clause=marked)
+
+
+@dataclass(frozen=True, slots=True)
+class ListReading:
+    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
+
+    It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
+    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause
+    belongs in a query inside parentheses, such as "after GROUP BY country"; "" for a query that is the statement.
+    """
+
+    asked: int | None
+    max_k: int
+    may_have_clause: bool = True
+    after: str = ""
+
+
+def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
+    """Return what an answer has of the groups that SQL promises, and what to write for others."""
+    k, asked, after = query.clause.k or 0, reading.asked, reading.after
+    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
+    rank = "most frequent" if is_of_rows else "largest"
+    of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
+    order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
+    first = query.outputs[query.order[0].output] if query.order else None
+    if first is not None and (not first.is_measure or first.divisor is not None):
+        names = [each.name for each in query.outputs if each.is_measure and not each.measure and each.divisor is None]
+        name = next(iter(names), "")
+        order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
+    found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
+    if after:
+        is_at_end = not query.order and asked is None
+        found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
+    if not reading.may_have_clause:
+        return found
+    where = " before ORDER BY" if query.order else " before LIMIT" if asked is not None else ""
+    where = where or ("" if after else " at the end of the query")
+    is_counted = len(query.keys) == 1 and query.releases_counts
+    public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
+    every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
+    more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
+    return replace(found, more=more, where=where, every=every)
+
+
+def describe_released(query: PrivateQuery) -> str:
+    """Return that a SELECT around a ranking computes from its released rows."""
+    k = query.clause.k
+    rows = "the released rows" if k is None else f"at most {k} released {'row' if k == 1 else 'rows'}"
+    per = next((each.name for each in query.outputs if query.partitions and each.key == query.partitions.key), "")
+    return f"computed over {rows}{f' of each {write_name(per)}' if per else ''}: other groups are left out"
+
+
+# Part 3: what to write instead.
 
 
 def refuse_without_clause(

@@ -1,26 +1,24 @@
-"""One private query, whose clause is written or is implied by standard SQL.
+"""One private query: a SELECT with its clause, which is written or is implied by standard SQL (`plain_select.py`).
 
 This file has two parts: (1) `read_private` reads a SELECT with its clause: keys, measures, unit, domain and order.
 ORDER BY, LIMIT and HAVING are over the columns of the released table: post-processing, and free. So are the ends of
-intervals in the select list: value_low, value_high, and WITH (intervals = true). (2) From `AnalysisRequest` on,
-`find_implied` and `read_implied` read standard SQL as all groups of a calendar, or the first k. A statement that would
-mean something else in plain SQL is refused: its first keys in alphabetical order, or its least frequent ones.
+intervals in the select list: value_low, value_high, and WITH (intervals = true). (2) From `AnalysisRequest` on, what a
+statement is analyzed with, and the checks of a private query that is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.domains import (
     check_groups_known,
-    find_joined_domain,
     needs_bounds,
     read_assumption,
     read_domain,
@@ -42,13 +40,6 @@ from dpsql.sql.analysis.measures import (
     read_measure,
     read_quantile,
     refuse_end,
-)
-from dpsql.sql.analysis.ranked_statements import (
-    ListReading,
-    describe_cut_list,
-    describe_released,
-    has_all_groups,
-    refuse_computation,
 )
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.row_facts import (
@@ -92,7 +83,6 @@ from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
 from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
@@ -111,7 +101,6 @@ _LEVEL = 0.95
 _AGGREGATE_NODES = frozenset(["Anonymous", "Count", "Filter"])
 _AGGREGATES = RELEASED_AGGREGATES | INTERVAL_ENDS | QUANTILES
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
-_Check = Callable[[PrivateQuery], None]
 
 
 @dataclass(slots=True)
@@ -557,7 +546,7 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
     return next((keys.index(expression) for expression in named if expression in keys), None)
 
 
-# Part 2: private queries that standard SQL implies.
+# Part 2: what a statement is analyzed with, and the checks of what is read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,29 +571,6 @@ class AnalysisRequest:
         return Sources(self.catalog, reader)
 
 
-def find_implied(
-    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
-) -> list[ImpliedClause]:
-    """Return the clauses that standard SQL implies; none where it is not read as private.
-
-    Names `besides` those of the private tables mean one, too.
-    """
-    header = asked.header
-    if not standard.is_private and header is None:
-        return []
-    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
-    names = PrivateNames(
-        besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
-        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
-    )
-    parameter = asked.bound.__getitem__
-    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
-    if header is not None and found and [clause.select for clause in found] != [header.select]:
-        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
-        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
-    return found
-
-
 def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
     if query.clause.implied:  # LIMIT k PRIVATE
@@ -618,99 +584,6 @@ def check_header(asked: AnalysisRequest) -> None:
     if asked.header is not None:
         hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
         raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
-
-
-def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
-    """Return the split statement, its clause with the options and the stated total of the header."""
-    if header is None or lifted.clause is None:
-        return lifted
-    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated, form="header"))
-
-
-class _Read(Protocol):
-    def __call__(self, *, all_groups: bool) -> PrivateQuery:
-        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImpliedReading:
-    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
-
-    `check` refuses a ranking.
-    """
-
-    statement: ScannedStatement
-    catalog: Catalog
-    max_k: int
-    header: PrivacyHeader | None = None
-    check: _Check | None = None
-
-
-def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
-    """Return the private query that a statement implies.
-
-    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
-    """
-    header = by.header
-    strategy = "" if header is None else header.strategy
-    if clause.is_total:
-        return _mark(read(all_groups=False), clause, by=by)
-    if strategy == "public":
-        found = read(all_groups=True)
-        if found.domain is None and not found.clause.options.get("domain"):
-            found = replace(found, domain=find_joined_domain(found))
-        if found.domain is None and not found.clause.options.get("domain"):
-            hint = (
-                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
-            )
-            hint += "['DE', 'FR'] to OPTIONS."
-            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
-            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
-        return _mark(found, clause, by=by)
-    if clause.may_be_all and strategy != "threshold" and (every := _read_all(clause, read, by=by)) is not None:
-        return every
-    found = _mark(read(all_groups=False), clause, by=by)
-    try:
-        (by.check or check_ranking)(found)
-    except Refusal as error:
-        every = None
-        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
-            every = _read_all(clause, read, by=by)  # the first of all groups, in any order
-        if every is None:
-            raise
-        return every
-    if has_all_groups(found):
-        return found
-    # a ranking notes which groups SQL promises besides
-    if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
-    if clause.may_be_all and not clause.is_largest:
-        may_have_clause = not clause.beside and by.header is None
-        after = describe_end(by.statement, clause) if clause.is_inside else ""
-        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
-        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
-    return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
-
-
-def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | None:
-    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
-    try:
-        found = read(all_groups=True)
-    except Refusal as error:
-        if error.code == "domain":  # a calendar without bounds, or of too many buckets
-            raise
-        return None
-    return None if found.domain is None else _mark(found, clause, by=by)
-
-
-def _mark(query: PrivateQuery, clause: ImpliedClause, *, by: ImpliedReading) -> PrivateQuery:
-    """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
-    marked, limit = replace(query.clause, implied=True), clause.limit
-    if limit is not None and by.header is None:
-        value = by.statement.value(limit.text)
-        parameter = "" if value is None or value.kind != "parameter" else value.content
-        marked = replace(marked, form="limit", parameter=parameter)
-    return replace(query, clause=marked)
 
 
 def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:

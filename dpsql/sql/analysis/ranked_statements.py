@@ -5,10 +5,6 @@
     NTILE(4) OVER (ORDER BY COUNT(*) DESC)              SELECT NTILE(4) OVER ... FROM (... LIMIT 10) AS released
 
 Each is the analyst's own text, with a part of it replaced.
-
-This file has two parts: (1) `RankedSelect` and `refuse_computation` write such statements; (2) from `has_all_groups`
-on, notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows. They
-depend on the statement and the policy alone.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.measures import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
-from dpsql.sql.ir.statements import Clause, CutList, Name, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import Clause, Name, Option, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import ColumnRef, Expression, Family, In, Literal, list_scans, split_conjuncts, strip_casts
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
@@ -75,7 +71,6 @@ _LISTED = "Write this, which computes it from the released rows: {}"
 _VALUES = "['...', '...']"
 _MANY = 1 << 62
 Edit = tuple[int, int, Parts]
-_MORE = 10  # times as many groups are proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,65 +491,12 @@ def _write(statement: ScannedStatement, parts: Parts) -> str:
     return "".join(found)
 
 
-# Part 2: notes on rankings where SQL promises more groups.
-
-
 def has_all_groups(query: PrivateQuery) -> bool:
     """Say whether the text and the policy show that every group of a query is released."""
     if query.clause.shape != "top":
         return True
     known = None if query.partitions is not None else count_groups(query.domain)
     return known is not None and query.clause.k is not None and known <= query.clause.k
-
-
-@dataclass(frozen=True, slots=True)
-class ListReading:
-    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
-
-    It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
-    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause
-    belongs in a query inside parentheses, such as "after GROUP BY country"; "" for a query that is the statement.
-    """
-
-    asked: int | None
-    max_k: int
-    may_have_clause: bool = True
-    after: str = ""
-
-
-def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
-    """Return what an answer has of the groups that SQL promises, and what to write for others."""
-    k, asked, after = query.clause.k or 0, reading.asked, reading.after
-    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
-    rank = "most frequent" if is_of_rows else "largest"
-    of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
-    order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
-    first = query.outputs[query.order[0].output] if query.order else None
-    if first is not None and (not first.is_measure or first.divisor is not None):
-        names = [each.name for each in query.outputs if each.is_measure and not each.measure and each.divisor is None]
-        name = next(iter(names), "")
-        order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
-    found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
-    if after:
-        is_at_end = not query.order and asked is None
-        found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
-    if not reading.may_have_clause:
-        return found
-    where = " before ORDER BY" if query.order else " before LIMIT" if asked is not None else ""
-    where = where or ("" if after else " at the end of the query")
-    is_counted = len(query.keys) == 1 and query.releases_counts
-    public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
-    every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
-    more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
-    return replace(found, more=more, where=where, every=every)
-
-
-def describe_released(query: PrivateQuery) -> str:
-    """Return that a SELECT around a ranking computes from its released rows."""
-    k = query.clause.k
-    rows = "the released rows" if k is None else f"at most {k} released {'row' if k == 1 else 'rows'}"
-    per = next((each.name for each in query.outputs if query.partitions and each.key == query.partitions.key), "")
-    return f"computed over {rows}{f' of each {write_name(per)}' if per else ''}: other groups are left out"
 
 
 def find_public_column(query: PrivateQuery, key: int, *, catalog: Catalog) -> str:
