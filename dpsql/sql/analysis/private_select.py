@@ -83,7 +83,6 @@ from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -156,42 +155,25 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     order = () if select.args.get("order") is None else _read_order(reader, select.args["order"], items=items)
     measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
     condition: Expression | None = None
-    domain: Domain | None = None
-    bucket_note = ""
-    measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
-    if measured:
-        ordered = [items[term.output] for term in order]
-        measures, condition = _choose_measures(measured, ordered=ordered, clause=clause)
-        if condition is not None and any(item.quantile is not None for item in items):
-            measures, condition = (replace(DISTINCT_UNITS, condition=condition),), None  # quantiles are of other rows
+    counted: Expression | None = None
+    quantiles: Sequence[Quantile] = ()
+    if len(items) > len(keys):
+        measures, condition, counted = _choose_measures(reader, items, order=order, clause=clause)
+        quantiles = sorted({item.quantile for item in items if item.quantile is not None}, key=repr)
+    domain, bucket_note = None, ""
     if clause.shape == "all" or "domain" in clause.options:
         domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
-    if measured:
-        units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
-        if any(counted != units[0][0] for counted, _ in units):
-            hint = "Count one of them: where both are there they are the same unit."
-            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
-        unit = units[0][0] if units else unit
-    quantiles = _list_quantiles(items, body, catalog=catalog) if NAMES.search(statement.text) else {}
-    outputs = list[Output]()
+    unit, outputs = counted or scope.unit, list[Output]()
     for item in items:
         if item.expression is not None:
             outputs.append(Output(item.name, keys.index(item.expression)))
         elif item.quantile is not None:
-            outputs.append(Output(item.name, None, quantile=list(quantiles).index(item.quantile)))
+            outputs.append(Output(item.name, None, quantile=quantiles.index(item.quantile)))
         elif item.measure is None or measures == (DISTINCT_UNITS,):
             outputs.append(Output(item.name, None, end=item.end))
         else:
             output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
             outputs.append(output.place([measures.index(each) for each in item.measure.every]))
-    for at, each in enumerate(measures):
-        if each.argument is not None or each.former is not None:
-            find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
-            found = set_columns(each, partial(find, source=body.source, catalog=catalog))
-            if each.factor is not None:
-                of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
-                found = replace(found, factor=replace(each.factor, columns=of_factor))
-            measures = (*measures[:at], found, *measures[at + 1 :])
     charged_values: ChargedValues | None = None
     for table in catalog.tables:
         if table.budget_by is not None:
@@ -217,24 +199,32 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         materialized=catalog.materialized,
         private_tables=catalog.private_tables,
         measures=measures,
-        quantiles=tuple(quantiles.values()),
+        quantiles=tuple(quantiles),
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
         bucket_note=bucket_note,
         charged_values=charged_values,
     )
-    if measured:
-        query = couple_measures(query)
+    if len(items) > len(keys):
+        query = couple_measures(_find_columns(query, catalog))
     if clause.per is not None or "partitions" in clause.options:
         query = read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
     return _count_key_values(query, catalog)
 
 
-def _list_quantiles(items: list[_Item], body: FromWhere, *, catalog: Catalog) -> dict[Quantile, Quantile]:
-    """Return the quantiles of a select list, each once and in the order of their words, with their columns."""
-    found = sorted({item.quantile for item in items if item.quantile is not None}, key=repr)
-    return {
-        each: replace(each, columns=find_private_columns(each.argument, body.source, catalog=catalog)) for each in found
-    }
+def _find_columns(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the stored columns that its measures and quantiles are worked out from."""
+    source, measures = query.body.source, list[Measure]()
+    for each in query.measures:
+        find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
+        found = set_columns(each, partial(find, source=source, catalog=catalog))
+        if each.factor is not None:
+            columns = find_private_columns(each.factor.argument, source, catalog=catalog)
+            found = replace(found, factor=replace(each.factor, columns=columns))
+        measures.append(found)
+    quantiles = (
+        replace(each, columns=find_private_columns(each.argument, source, catalog=catalog)) for each in query.quantiles
+    )
+    return replace(query, measures=tuple(measures), quantiles=tuple(quantiles))
 
 
 def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
@@ -494,30 +484,39 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
 
 
 def _choose_measures(
-    measured: list[_Item], *, ordered: list[_Item], clause: Clause
-) -> tuple[tuple[Measure, ...], Expression | None]:
-    """Return the measures, the one that ranks first, and the condition of rows to count.
+    reader: Reader, items: list[_Item], *, order: Sequence[Order], clause: Clause
+) -> tuple[tuple[Measure, ...], Expression | None, Expression | None]:
+    """Return the measures, the one that ranks first, the condition of rows to count, and the unit, if it is counted.
 
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
-    counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
-    others come in the order of their words, so the same measures, listed in another order, are the same question.
-    Groups with averages or spreads alone are ranked by the number of rows of the first.
+    counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too; not
+    beside quantiles, which are of other rows. The others come in the order of their words, so the same measures, listed
+    in another order, are the same question. Groups with averages or spreads alone are ranked by the number of rows of
+    the first.
     """
+    measured = [item for item in items if item.measure is not None]
     found = [item.measure for item in measured if item.measure is not None]
+    units = [(each.unit, item.node) for each, item in zip(found, measured, strict=True) if each.unit is not None]
+    if any(counted != units[0][0] for counted, _ in units):
+        hint = "Count one of them: where both are there they are the same unit."
+        raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
+    unit = units[0][0] if units else None
+    if not found:
+        return (DISTINCT_UNITS,), None, unit
     conditions = {each.measure.condition for each in found}
-    if len(conditions) == 1 and all(each.unit is not None for each in found):
-        return (DISTINCT_UNITS,), found[0].measure.condition
+    if len(conditions) == 1 and len(units) == len(found):
+        condition = found[0].measure.condition
+        if condition is not None and any(item.quantile is not None for item in items):
+            return (replace(DISTINCT_UNITS, condition=condition),), None, unit
+        return (DISTINCT_UNITS,), condition, unit
     first = list[Measure]()
     if clause.shape == "top":  # the first in ORDER BY, or else in the select list, ranks
-        able = [
-            each.measure.measure
-            for each in (*ordered, *measured)
-            if each.measure is not None and each.measure.divisor is None
-        ]
+        ordered = [each for term in order if (each := items[term.output].measure) is not None]
+        able = [each.measure for each in (*ordered, *found) if each.divisor is None]
         # what is divided does not rank: where there is nothing else, the number of its rows does, which divides it
         first = (able or [each.divisor for each in found if each.divisor is not None])[:1]
     every = [measure for each in found for measure in each.every]
-    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
+    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None, unit
 
 
 def _find_domain(
