@@ -20,7 +20,7 @@ stamps are in UTC, and weeks begin on Monday, as in `date_trunc` of every engine
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from math import isfinite
@@ -212,44 +212,41 @@ class _Block:
                 return True
         return False
 
-    def _outcomes(self, case: Case) -> Values | None:
-        """Return the values of all outcomes of CASE, NULL without ELSE among them."""
+    def _unite(self, nodes: Iterable[Expression]) -> list[Literal] | None:
+        """Return the values of several expressions together; None where those of one are not known."""
         found = list[Literal]()
-        default = Literal(None, case.type) if case.default is None else case.default
-        for condition, result in (*case.branches, (None, default)):
-            match condition:
-                case Call(function="is_null", arguments=(argument, *_)) if not self.can_be_null(argument):
-                    continue
-            values = self.values(result)
+        for node in nodes:
+            values = self.values(node)
             if values is None or len(found) > _MOST_LISTED:
                 return None
             found += values
-        return tuple(found)
+        return found
+
+    def _outcomes(self, case: Case) -> Values | None:
+        """Return the values of all outcomes of CASE, NULL without ELSE among them."""
+        results = list[Expression]()
+        for condition, result in case.branches:
+            match condition:
+                case Call(function="is_null", arguments=(argument, *_)) if not self.can_be_null(argument):
+                    continue
+            results.append(result)
+        found = self._unite([*results, Literal(None, case.type) if case.default is None else case.default])
+        return None if found is None else tuple(found)
 
     def _first_known(self, arguments: tuple[Expression, ...]) -> Values | None:
         """Return the values of COALESCE: those of its arguments, and NULL if all can be NULL."""
-        found = list[Literal]()
-        for argument in arguments:
-            values = self.values(argument)
-            if values is None or len(found) > _MOST_LISTED:
-                return None
-            found += [value for value in values if value.value is not None]
-            if not self.can_be_null(argument):
-                return tuple(found)
-        return (*found, Literal(None, arguments[0].type))
+        first = next((at for at, each in enumerate(arguments) if not self.can_be_null(each)), None)
+        found = self._unite(arguments if first is None else arguments[: first + 1])
+        if found is None:
+            return None
+        known = tuple(value for value in found if value.value is not None)
+        return (*known, Literal(None, arguments[0].type)) if first is None else known
 
     def _cast(self, inner: Expression, type_: Type) -> Values | None:
         """Return the values of a cast of whole numbers and truth values, whose text is the same in every engine."""
         values = self.values(inner)
-        if values is None:
-            return None
-        found = list[Literal]()
-        for value in values:
-            cast = _cast_value(value, type_)
-            if cast is None:
-                return None
-            found.append(cast)
-        return tuple(found)
+        found = [] if values is None else [cast for value in values if (cast := _cast_value(value, type_)) is not None]
+        return None if values is None or len(found) < len(values) else tuple(found)
 
     def _part(self, call: Call) -> Values | None:
         """Return the values of a part of a time, or of its name; years need bounds in WHERE."""

@@ -102,9 +102,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
             raise several_queries(statement, mains[0].span.clause)
         return None
     computed = {
-        at: _write_sets(asked, found, start=at, parser=parser)
-        if each.sets
-        else _write_computed(asked, each, number=at + 1, parser=parser)
+        at: _write_around(asked, found, start=at, parser=parser)
         for at, each in enumerate(found)
         if each.computed or each.sets
     }
@@ -355,26 +353,22 @@ def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClau
         RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
 
 
-def _write_sets(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
-    """Return the SELECT around the private queries of grouping sets, the first of which is number `start`, from 0."""
-    sets = found[start].sets
-    assert sets is not None  # noqa: S101 - of the caller
-    written = list[tuple[Parts, list[str]]]()
-    for number, each in enumerate(found[start : start + len(sets.sets)], start + 1):
+def _write_around(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around private query number `start`, from 0, and around those of its other grouping sets.
+
+    Inside another SELECT it is in parentheses.
+    """
+    first, written = found[start], list[tuple[Parts, list[str]]]()
+    others = [] if first.sets is None else first.sets.sets[1:]
+    for number, each in enumerate(found[start : start + 1 + len(others)], start + 1):
         if each.computed is not None:
             written.append(_write_select(asked, each, number=number, parser=parser))
             continue
         names = [output.name for output in each.query.outputs]
         columns = ", ".join(map(quote_name, names))
         written.append(((f"SELECT {columns} FROM {quote_name(name_released(number))}",), names))  # noqa: S608
-    parts = sets.write(written)
-    return parts if found[start].span.is_main else ["(", *parts, ")"]
-
-
-def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:
-    """Return the SELECT around a private query that computes with its measures, in parentheses inside another one."""
-    parts, _ = _write_select(asked, found, number=number, parser=parser)
-    return parts if found.span.is_main else ["(", *parts, ")"]
+    parts = written[0][0] if first.sets is None else first.sets.write(written)
+    return parts if first.span.is_main else ["(", *parts, ")"]
 
 
 def _write_select(

@@ -176,20 +176,13 @@ def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool
     column = expression.argument if isinstance(expression, Cast) else expression
     if not isinstance(column, ColumnRef) or not is_column(expression):
         return False
-    relation = _find_relation(source, column.relation)
+    relation = _relations(source).get(column.relation, ())
     if isinstance(relation, Scan):
         return relation.path == table.path and column.name == table.budget_by
-    if not isinstance(relation, Derived) or isinstance(expression, Cast):
+    if len(relation) != 1 or isinstance(expression, Cast):
         return False
-    output = relation.outputs[int(column.name.removeprefix("c")) - 1]
-    return _is_value(output, relation.body.source, table=table)
-
-
-def _find_relation(source: Relation, number: int) -> Relation | None:
-    """Return the table or subquery of this number in one FROM."""
-    if isinstance(source, Joined):
-        return _find_relation(source.left, number) or _find_relation(source.right, number)
-    return source if isinstance(source, Scan | Derived) and source.number == number else None
+    output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
+    return _is_value(output, relation[0].body.source, table=table)
 
 
 def _intersect(found: Iterable[_Values | None]) -> _Values | None:

@@ -282,19 +282,21 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
     return name, arguments[0]
 
 
-def _read_public_call(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+def _read_call(reader: Reader, node: Node, *, compute: Callable[[str, Expression], Expression]) -> Expression:
+    """Return an aggregate as `compute` makes it of its name and its argument, or a function of the allow-list."""
     named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
+    return READERS["Anonymous"](reader, node) if named is None else compute(*named)
+
+
+def _compute_public(name: str, argument: Expression) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it."""
     type_ = argument.type
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
-    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
-        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
     if name == "sum":
-        return Call(name, (argument,), sum_type(type_))
+        total = Call(name, (argument,), sum_type(type_))
+        # a cast fits a sum of less than 2**31 rows
+        return cast_sum(total, argument) if type_.family is Family.INTEGER and type_ != BIGINT else total
     # a column that is only read as another type is also stored in that type's order, all but an ENUM
     stored = argument.argument if isinstance(argument, Cast) else None
     if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
@@ -302,12 +304,8 @@ def _read_public_call(reader: Reader, node: Node) -> Expression:
     return Call(name, (argument,), type_, argument.longest)
 
 
-def _read_subquery_call(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate inside a subquery, or a function of the allow-list."""
-    named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
+def _compute_in_subquery(name: str, argument: Expression) -> Expression:
+    """Return an aggregate inside a subquery, which is a function of the set of rows alone."""
     type_ = argument.type
     if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
         return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
@@ -460,12 +458,12 @@ PUBLIC_READERS: Mapping[str, Read] = {
     **READERS,
     "Count": partial(_count, form=lambda value: value),
     "Filter": _filter,
-    "Anonymous": _read_public_call,
+    "Anonymous": partial(_read_call, compute=_compute_public),
 }
 SUBQUERY_READERS: Mapping[str, Read] = {
     **READERS,
     "Count": _count,
     "Filter": _filter,
-    "Anonymous": _read_subquery_call,
+    "Anonymous": partial(_read_call, compute=_compute_in_subquery),
     "Window": _read_window,
 }
