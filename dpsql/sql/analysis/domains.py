@@ -153,18 +153,7 @@ def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
 def _select(name: str, output: Expression, *, source: TableDomain, distinct: bool, limit: int) -> PublicQuery:
     """Return the query for one column of a public table; the highest values first, unless each is there once."""
     order = () if distinct else (Sorted(output, descending=True, nulls_first=False),)
-    return PublicQuery(
-        names=(name,),
-        outputs=(output,),
-        distinct=distinct,
-        body=source.body,
-        keys=None,
-        by_all=False,
-        having=None,
-        order=order,
-        limit=limit,
-        offset=0,
-    )
+    return PublicQuery(names=(name,), outputs=(output,), body=source.body, distinct=distinct, order=order, limit=limit)
 
 
 def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, ColumnRef]:

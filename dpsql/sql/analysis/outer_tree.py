@@ -477,18 +477,8 @@ def _fetch(table: Table, walk: _Walk) -> PublicQuery:
         if walk.takes_all or ascii_lower(name) in walk.names or ascii_lower(table.name.rpartition(".")[2]) in walk.names
     ]
     outputs = tuple(stored_column(1, name, type_=type_) for name, type_ in wanted) or (Literal(1, BIGINT),)
-    return PublicQuery(
-        names=tuple(name for name, _ in wanted) or ("1",),
-        outputs=outputs,
-        distinct=False,
-        body=FromWhere(Scan(1, table.path), None),
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(),
-        limit=None,
-        offset=0,
-    )
+    names = tuple(name for name, _ in wanted) or ("1",)
+    return PublicQuery(names=names, outputs=outputs, body=FromWhere(Scan(1, table.path), None))
 
 
 def _find_inner(table: Tree) -> int | None:

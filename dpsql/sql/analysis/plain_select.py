@@ -181,18 +181,9 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
     """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
     absent = Literal(None, NULL)  # in the type as which a column is answered, which the catalog says and no row
     types = [output.type for output in query.outputs]
-    return replace(
-        query,
-        outputs=tuple(absent if type_ == NULL else Cast(absent, find_answer_type(type_)) for type_ in types),
-        distinct=False,
-        body=FromWhere(Numbered(1, 1), None),
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(),
-        limit=0,
-        offset=0,
-    )
+    outputs = tuple(absent if type_ == NULL else Cast(absent, find_answer_type(type_)) for type_ in types)
+    body = FromWhere(Numbered(1, 1), None)
+    return PublicQuery(names=query.names, outputs=outputs, body=body, limit=0, explained=query.explained)
 
 
 # Part 2: private queries that standard SQL implies.
