@@ -187,6 +187,23 @@ def walk_selects(node: object, ctes: CTEs | None = None) -> Iterator[tuple[Tree,
         pending += [(each, seen) for each in reversed(list(parts.values()))]
 
 
+def walk_tree(value: object, *, enters: Callable[[Tree], bool] = lambda _: True) -> Iterator[Tree]:
+    """Yield every node of a tree, each before those below it, which are left out where it does not `enter` them."""
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            yield each
+            pending += reversed(each.values()) if enters(each) else ()
+        elif isinstance(each, list):
+            pending += reversed(each)
+
+
+def is_in_select(node: Tree) -> bool:
+    """Say whether a node is no query of its own, which has other names than the SELECT around it."""
+    return not read_kind(node).endswith("_NODE")
+
+
 def enter_ctes(node: Tree, ctes: CTEs) -> CTEs:
     """Return the CTEs in scope behind those of a query."""
     for cte in list_ctes(node):
@@ -244,16 +261,10 @@ def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterCo
     """
     for select, ctes in walk_selects(node):
         below = columns.list_relation(cast("Tree", select["from_table"]), enter_ctes(select, ctes)) or []
-        pending: list[object] = list(select.values())
-        while pending:  # the nodes of a SELECT, but for those of SELECTs in it
-            each = pending.pop()
-            if isinstance(each, list):
-                pending += each
-            elif isinstance(each, dict) and not read_kind(each).endswith("_NODE"):
-                pending += each.values()
-                for member, type_ in _find_types(each, below, postgres=postgres):
-                    if read_kind(member) == "VALUE_PARAMETER":
-                        fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
+        for each in walk_tree(list(select.values()), enters=is_in_select):
+            for member, type_ in _find_types(each, below, postgres=postgres):
+                if read_kind(member) == "VALUE_PARAMETER":
+                    fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
 
 
 def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -> Iterator[tuple[Tree, Type]]:

@@ -25,6 +25,7 @@ from dpsql.sql.analysis.outer_columns import (
     Tree,
     enter_ctes,
     find_column,
+    is_in_select,
     is_plain_star,
     is_row_for_row,
     list_arguments,
@@ -32,6 +33,7 @@ from dpsql.sql.analysis.outer_columns import (
     unwrap,
     walk_outputs,
     walk_selects,
+    walk_tree,
 )
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
@@ -69,9 +71,9 @@ def add_interval_ends(
     read = list[tuple[Tree, _Source]]()
     inners = tuple(columns.inners)
     for select, ctes in list(walk_selects(node)):
-        calls = [
-            call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
-        ]
+        parts = [value for part, value in select.items() if part not in {"from_table", "cte_map"}]
+        below = walk_tree(parts, enters=lambda each: is_in_select(each) and not _is_end(each))
+        calls = [each for each in below if _is_end(each)]
         if calls:
             _name_subqueries(cast("Tree", select["from_table"]))
             inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
@@ -257,14 +259,9 @@ def _list_measures(
     value: object, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
 ) -> list[tuple[_Source, int]]:
     """Return the released measures that are columns in an expression."""
-    if isinstance(value, list):
-        return [found for each in value for found in _list_measures(each, sources, inners=inners)]
-    if not isinstance(value, dict):
-        return []
-    if value.get("class") != "COLUMN_REF":
-        return _list_measures(list(value.values()), sources, inners=inners)
-    found = _find_output(value, sources, inners=inners)
-    return [] if found is None or inners[found[0].inner].outputs[found[1]].divisor is not None else [found]
+    columns = [each for each in walk_tree(value) if each.get("class") == "COLUMN_REF"]
+    released = [found for each in columns if (found := _find_output(each, sources, inners=inners)) is not None]
+    return [(source, at) for source, at in released if inners[source.inner].outputs[at].divisor is None]
 
 
 def _find_output(
@@ -333,18 +330,9 @@ def _put(value: Tree, column: Tree) -> Tree:
     }
 
 
-def _calls(value: object) -> Iterator[Tree]:
-    """Yield the calls in an expression, but for those in its subqueries."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        below = list(each) if isinstance(each, list) else []
-        if isinstance(each, dict):
-            if each.get("type") == "FUNCTION" and ascii_lower(str(each["function_name"])) in INTERVAL_ENDS:
-                yield each
-            elif not str(each.get("type", "")).endswith("_NODE"):
-                below = list(each.values())
-        pending += reversed(below)
+def _is_end(node: Tree) -> bool:
+    """Say whether a node is a call of value_low or value_high."""
+    return node.get("type") == "FUNCTION" and ascii_lower(str(node["function_name"])) in INTERVAL_ENDS
 
 
 def _list_sources(slot: Tree, key: str, *, columns: OuterColumns, ctes: CTEs) -> Iterator[_Source]:
@@ -429,30 +417,26 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
 def clip_shares(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
     """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
     walk = walk_outputs(node, inners, tables=tables)
-    if walk.meetings:
-        _clip_quotients(walk, node, inners=inners)
+    # the innermost first, and nothing that is written here
+    for each in reversed(list(walk_tree(node)) if walk.meetings else []):
+        _clip_quotient(walk, each, inners=inners)
 
 
-def _clip_quotients(walk: OutputWalk, value: object, *, inners: Sequence[PrivateQuery]) -> None:
-    """Clip the quotients in a part of the tree."""
-    if isinstance(value, list):
-        for each in value:
-            _clip_quotients(walk, each, inners=inners)
-    if not isinstance(value, dict):
-        return
-    for each in value.values():
-        _clip_quotients(walk, each, inners=inners)
-    sides = [unwrap(each) for each in list_arguments(value)] if value.get("function_name") == "/" else []
-    counts = [_list_released(walk, each) for each in sides]
+def _clip_quotient(walk: OutputWalk, node: Tree, *, inners: Sequence[PrivateQuery]) -> None:
+    """Clip the parts of a quotient of two counts; leave any other node as it is."""
+    sides = [unwrap(each) for each in list_arguments(node)] if node.get("function_name") == "/" else []
+    counts = [
+        [each for each in walk_tree(side) if each.get("class") == "COLUMN_REF" and walk.find(each)] for side in sides
+    ]
     if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
         return
     (part,), (whole,) = counts
     if _are_of_row(part, whole) and _are_shares(inners, walk.find(part), of=walk.find(whole)):
         zero = write_integer("0")
-        least = write_call(value, "greatest", deepcopy(part), zero)
-        most = write_call(value, "greatest", deepcopy(whole), zero)
+        least = write_call(node, "greatest", deepcopy(part), zero)
+        most = write_call(node, "greatest", deepcopy(whole), zero)
         part.clear()
-        part.update(write_call(value, "least", least, most))
+        part.update(write_call(node, "least", least, most))
 
 
 def _are_of_row(part: Tree, whole: Tree) -> bool:
@@ -482,17 +466,6 @@ def write_call(like: Tree, function: str, *arguments: Tree) -> Tree:
     first = cast("list[Tree]", like[listed])[0]
     call[listed] = [{**first, "expression": each} if "class" not in first else each for each in arguments]
     return call
-
-
-def _list_released(walk: OutputWalk, node: object) -> list[Tree]:
-    """Return the columns in an expression that are one output of a private query each."""
-    if isinstance(node, list):
-        return [found for each in node for found in _list_released(walk, each)]
-    if not isinstance(node, dict):
-        return []
-    if node.get("class") == "COLUMN_REF":
-        return [node] if walk.find(node) else []
-    return [found for each in node.values() for found in _list_released(walk, each)]
 
 
 def is_product(node: Tree) -> bool:
