@@ -13,7 +13,7 @@ follows from them. The bounds of the policy are defaults, and protect nothing.
 
 This file has three parts: (1) `read_measure` reads one aggregate, and `measure_forms.py` has the forms of those that
 mean the same; (2) `read_quantile` reads MEDIAN(x), QUANTILE_CONT(x, 0.9) and their other spellings, which syntax has
-put into one call (`syntax/quantile_forms.py`); (3) `_read_named_bounds` reads the bounds of any of them.
+put into one call (`syntax/aggregate_forms.py`); (3) `_read_named_bounds` reads the bounds of any of them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,15 @@ from dpsql.sql.ir.measures import (
 from dpsql.sql.ir.scope import find_unit
 from dpsql.sql.ir.tree import BOOLEAN, DOUBLE, TEXT, Expression, Family, Literal, join_conjuncts, strip_casts
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import PER_ROW, STATED, find_aggregate_call, list_argument_texts
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words
+from dpsql.sql.syntax.aggregate_forms import (
+    DESCENDING,
+    PER_ROW,
+    QUANTILE,
+    STATED,
+    find_aggregate_call,
+    find_quantile_words,
+    list_argument_texts,
+)
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
