@@ -10,7 +10,7 @@ Each is the analyst's own text, with a part of it replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -179,17 +179,8 @@ class RankedSelect:
     def _write_per(self, found: Sequence[RankedWindow], query: PrivateQuery, *, key: int) -> str:
         """Return the statement with PER, or what comes before it where the values of the key are not known."""
         tokens = self.statement.tokens
-
-        def matches(at: int) -> int:
-            for window in found:
-                if tokens[at].start == window.first.start:
-                    ends = (end for end in range(at, len(tokens)) if tokens[end].start == window.last.start)
-                    return next(ends, at) - at + 1
-                is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(window.alias)
-                if is_name and ascii_lower(tokens[at].text) == window.alias:
-                    return 1
-            return 0
-
+        spans = [(window.first, window.last) for window in found]
+        matches = _match_ranks(tokens, spans, names={window.alias for window in found})
         k = read_limit_of_rank(tokens, matches=matches) or query.clause.k or 1
         items = [part for part in self.computed.inner if isinstance(part, Slice)]
         source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
@@ -356,17 +347,25 @@ def _write_per_around(
     after = next(at for at, token in enumerate(tokens) if token is ranks[-1]) + 1
     after += kind_of(tokens, after) == "ALIAS"
     alias = ascii_lower(tokens[after].text) if kind_of(tokens, after) in {"VAR", "IDENTIFIER"} else ""
-
-    def matches(at: int) -> int:
-        if tokens[at] is ranks[0]:
-            return len(ranks)
-        is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(alias)
-        return int(is_name and ascii_lower(tokens[at].text) == alias)
-
+    matches = _match_ranks(tokens, [(ranks[0], ranks[-1])], names={alias})
     k = read_limit_of_rank(tokens, matches=matches) or clause.k
     end = clause.head[-1].end + 1
     source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
     return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
+
+
+def _match_ranks(
+    tokens: Sequence[Token], spans: Sequence[tuple[Token, Token]], *, names: Collection[str]
+) -> Callable[[int], int]:
+    """Return what says how many tokens from a position on are a rank: a window with these ends, or one of its names."""
+
+    def matches(at: int) -> int:
+        for first, last in spans:
+            if tokens[at].start == first.start:
+                return next((end - at + 1 for end in range(at, len(tokens)) if tokens[end].start == last.start), 1)
+        return int(kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and ascii_lower(tokens[at].text) in names)
+
+    return matches
 
 
 def write_per(
