@@ -28,7 +28,6 @@ from dpsql.errors import Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.plain_select import (
-    ImpliedReading,
     find_implied,
     find_private_table,
     propose_clause,
@@ -123,13 +122,15 @@ def analyze(  # noqa: PLR0913 - what a session has
         from dpsql.sql.syntax.forms import read_top_as_limit
 
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
-    asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)
+    asked = AnalysisRequest(
+        plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement, standard, parser
+    )
     try:
-        return _read_statement(asked, standard, parser=parser, otherwise=refused)
+        return _read_statement(asked, refused)
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
-        failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
+        failed = _find_lasting(asked, failed, refused=refused)
     hint = failed.hint or ""  # the grammar knows no catalog: the name of the unit is put into its hint here
     table = find_private_table(plain.tokens, catalog) if UNIT_COUNT in hint else None
     if table is not None and table.privacy_unit is not None:
@@ -138,13 +139,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     raise failed
 
 
-def _read_statement(
-    asked: AnalysisRequest,
-    standard: StandardSQL,
-    *,
-    parser: SelectParser | None,
-    otherwise: Refusal | Unsupported | None,
-) -> Statement:
+def _read_statement(asked: AnalysisRequest, otherwise: Refusal | Unsupported | None) -> Statement:
     """Return what a statement means; `otherwise` says why dpsql cannot cut it into words, if it cannot.
 
     Read (1) one private query or a public SELECT alone; (2) where a SELECT is around the clause (None), or (1) refuses,
@@ -153,7 +148,7 @@ def _read_statement(
     """
     if otherwise is None:
         try:
-            found = _read_alone(asked, standard)
+            found = _read_alone(asked)
         except (Refusal, Unsupported) as error:
             otherwise = error.with_traceback(None)  # whose frames would keep the answer of the session
         else:
@@ -164,19 +159,14 @@ def _read_statement(
             )
             reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
             otherwise = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
-    found = None if parser is None else read_outer_select(asked, standard, parser=parser, otherwise=otherwise)
+    found = None if asked.parser is None else read_outer_select(asked, asked.parser, otherwise=otherwise)
     if found is None:
         raise otherwise
     return found
 
 
 def _find_lasting(
-    asked: AnalysisRequest,
-    failed: Refusal | Unsupported,
-    *,
-    max_k: int,
-    parser: SelectParser | None,
-    refused: Refusal | Unsupported | None,
+    asked: AnalysisRequest, failed: Refusal | Unsupported, *, refused: Refusal | Unsupported | None
 ) -> Refusal | Unsupported:
     """Return why a statement without a clause is refused: what it would still be refused for if it had one.
 
@@ -188,8 +178,8 @@ def _find_lasting(
     except (Refusal, Unsupported):
         return failed
     near = _find_misspelt(failed, asked.catalog)
-    implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
-    implied = [replace(each, k=min(each.written_limit or each.k, max_k)) for each in implied]
+    implied = [] if has_clause else find_implied(replace(asked, standard=StandardSQL(is_private=True)), besides=near)
+    implied = [replace(each, k=min(each.written_limit or each.k, asked.standard.max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
@@ -198,7 +188,7 @@ def _find_lasting(
         return _add_clause_hint(failed, implied[0], place=failed.place)
     clause = add_clause(asked.statement, implied[0], all_groups=False)
     try:
-        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, otherwise=refused)
+        _read_statement(replace(asked, statement=clause, standard=EXPLICIT), refused)
     except (Refusal, Unsupported) as error:
         is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
         if not is_lasting and error.code != failed.code:
@@ -207,7 +197,7 @@ def _find_lasting(
     return refuse_without_clause(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
-def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | None:
+def _read_alone(asked: AnalysisRequest) -> Statement | None:
     """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted is None:
@@ -221,7 +211,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
         return read_without_clause(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
         refused = error.with_traceback(None)
-    implied = find_implied(asked, standard)
+    implied = find_implied(asked)
     if not implied:
         raise refused
     if len(implied) > 1:
@@ -239,8 +229,7 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
                 raise
         raise refused
 
-    reading = ImpliedReading(asked.statement, asked.catalog, standard.max_k, asked.header)
-    return read_implied(implied[0], read, by=reading)
+    return read_implied(asked, implied[0], read=read)
 
 
 def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:

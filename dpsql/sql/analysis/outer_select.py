@@ -21,7 +21,6 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.plain_select import (
-    ImpliedReading,
     describe_released,
     find_implied,
     put_header_options,
@@ -43,7 +42,6 @@ from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
 from dpsql.sql.syntax.implied import (
     ImpliedClause,
-    StandardSQL,
     add_clause,
 )
 from dpsql.sql.syntax.parameters import make_literal
@@ -68,7 +66,7 @@ _OF_SELECTION = frozenset(  # options that have no meaning for a total
 
 
 def read_outer_select(  # noqa: C901 - one rule after another
-    asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, otherwise: Refusal | Unsupported
+    asked: AnalysisRequest, parser: SelectParser, *, otherwise: Refusal | Unsupported
 ) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it.
 
@@ -92,10 +90,9 @@ def read_outer_select(  # noqa: C901 - one rule after another
             ):
                 found[at] = replace(each, query=replace(each.query, list_note=describe_released(each.query)))
     else:
-        implied = find_implied(asked, standard)
-        marks = [clause.head[-1].start for clause in implied]
-        read = partial(_read_implied_sets, asked, marks=marks, otherwise=otherwise, max_k=standard.max_k)
-        found = [each for clause in implied for each in read(clause)]
+        implied = find_implied(asked)
+        reader = _ImpliedClauses(asked, [clause.head[-1].start for clause in implied], otherwise)
+        found = [each for clause in implied for each in reader.read_sets(clause)]
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None and mains[0].sets is None:
         if len(found) > 1:
@@ -222,98 +219,82 @@ def _read_span(
     return _Found(span, query, computed, refused)
 
 
-def _find_implied_span(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    all_groups: bool,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-) -> tuple[ScannedStatement, PrivateSpan]:
-    """Return a statement with its implied clause, and the private query that this ends; raise `otherwise` for none."""
-    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-    tokens, _ = list_select_tokens(explicit, of_duckdb=True)
-    spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
-    if not spans:  # what the clause would end is no query
-        raise otherwise
-    return explicit, spans[0]
+@dataclass(frozen=True, slots=True)
+class _ImpliedClauses:
+    """Reader of the private queries that standard SQL implies, which raises `otherwise` where a clause ends none.
 
-
-def _read_implied_sets(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-    max_k: int,
-) -> list[_Found]:
-    """Return the private queries of an implied clause: one for each grouping set of its query."""
-    read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=max_k)
-    sets = None
-    if _has_sets(clause.head):
-        explicit, span = _find_implied_span(asked, clause, all_groups=False, marks=marks, otherwise=otherwise)
-        sets = _expand_sets(explicit, _lift(asked, span, statement=explicit).tokens)
-    if sets is None:
-        return [read(clause)]
-    found = list[_Found]()
-    for each in sets.sets:
-        choose = partial(_choose_set, sets=sets, chosen=each)
-        one = read(replace(clause, is_total=each.is_total), choose=choose)
-        # LIMIT would cut the rows of all sets together, and a domain is that of one key
-        cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
-        found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
-    return found
-
-
-def _read_implied_span(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-    max_k: int,
-    choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted,
-) -> _Found:
-    """Return the private query of an implied clause, or of the grouping set that `choose` takes of it.
-
-    Raises `otherwise` where it is none.
+    `marks` are where their heads end in the text, of all of them.
     """
-    read_spans = list[_Found]()
 
-    def read(*, all_groups: bool) -> PrivateQuery:
-        explicit, span = _find_implied_span(asked, clause, all_groups=all_groups, marks=marks, otherwise=otherwise)
+    asked: AnalysisRequest
+    marks: Collection[int]
+    otherwise: Refusal | Unsupported
+
+    def find_span(self, clause: ImpliedClause, *, all_groups: bool) -> tuple[ScannedStatement, PrivateSpan]:
+        """Return the statement with its implied clause, and the private query that this ends."""
+        explicit = add_clause(self.asked.statement, clause, all_groups=all_groups)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=self.marks)
+        if not spans:  # what the clause would end is no query
+            raise self.otherwise
+        return explicit, spans[0]
+
+    def read_sets(self, clause: ImpliedClause) -> list[_Found]:
+        """Return the private queries of an implied clause: one for each grouping set of its query."""
+        sets = None
+        if _has_sets(clause.head):
+            explicit, span = self.find_span(clause, all_groups=False)
+            sets = _expand_sets(explicit, _lift(self.asked, span, statement=explicit).tokens)
+        if sets is None:
+            return [self.read(clause)]
+        found = list[_Found]()
+        for each in sets.sets:
+            choose = partial(_choose_set, sets=sets, chosen=each)
+            one = self.read(replace(clause, is_total=each.is_total), choose)
+            # LIMIT would cut the rows of all sets together, and a domain is that of one key
+            cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
+            found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
+        return found
+
+    def read(
+        self, clause: ImpliedClause, choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted
+    ) -> _Found:
+        """Return the private query of an implied clause, or of the grouping set that `choose` takes of it."""
+        asked, spans = self.asked, list[_Found]()
+
+        def read(*, all_groups: bool) -> PrivateQuery:
+            explicit, span = self.find_span(clause, all_groups=all_groups)
+            try:
+                lifted = choose(_lift(asked, span, statement=explicit))
+                spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
+            except Refusal as error:
+                if error.code != "nothing-private":
+                    raise
+                raise self.otherwise from None
+            return spans[0].query
+
+        def check(found: PrivateQuery) -> None:
+            _check_windows(asked, spans[0], clause=clause)
+            try:
+                check_ranking(found, spans[0].computed)
+            except (Refusal, Unsupported) as error:
+                raise (_find_unknown(asked, spans[0]) or error) from None
+
         try:
-            lifted = choose(_lift(asked, span, statement=explicit))
-            read_spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
+            query = read_implied(asked, clause, read=read, check=check)
+            return replace(spans[0], query=query)
         except Refusal as error:
-            if error.code != "nothing-private":
+            per = _find_per(asked, spans, clause=clause) if error.code == "window" else None
+            if per is None or (per.k or 0) > asked.standard.max_k:
                 raise
-            raise otherwise from None
-        return read_spans[0].query
 
-    def check(found: PrivateQuery) -> None:
-        _check_windows(asked, read_spans[0], clause=clause)
-        try:
-            check_ranking(found, read_spans[0].computed)
-        except (Refusal, Unsupported) as error:
-            raise (_find_unknown(asked, read_spans[0]) or error) from None
+        def choose_per(lifted: SplitStatement) -> SplitStatement:
+            known = lifted.clause
+            is_top = known is not None and known.shape == "top"
+            return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
 
-    reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
-    try:
-        query = read_implied(clause, read, by=reading)
-        return replace(read_spans[0], query=query)
-    except Refusal as error:
-        per = _find_per(asked, read_spans, clause=clause) if error.code == "window" else None
-        if per is None or (per.k or 0) > max_k:
-            raise
-
-    def choose_per(lifted: SplitStatement) -> SplitStatement:
-        known = lifted.clause
-        is_top = known is not None and known.shape == "top"
-        return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
-
-    stated = replace(clause, k=per.k or clause.k, may_be_all=False)  # the statement says how many it wants
-    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose_per)
+        stated = replace(clause, k=per.k or clause.k, may_be_all=False)  # the statement says how many it wants
+        return self.read(stated, choose_per)
 
 
 def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:

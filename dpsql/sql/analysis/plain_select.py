@@ -17,7 +17,7 @@ what to write instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -76,7 +76,6 @@ from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import (
     ImpliedClause,
     PrivateNames,
-    StandardSQL,
     describe_end,
     find_implied_clauses,
     groups_by_any,
@@ -189,15 +188,13 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
 # Part 2: private queries that standard SQL implies.
 
 
-def find_implied(
-    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
-) -> list[ImpliedClause]:
+def find_implied(asked: AnalysisRequest, *, besides: frozenset[str] = frozenset()) -> list[ImpliedClause]:
     """Return the clauses that standard SQL implies; none where it is not read as private.
 
     Names `besides` those of the private tables mean one, too.
     """
     header = asked.header
-    if not standard.is_private and header is None:
+    if not asked.standard.is_private and header is None:
         return []
     private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
     names = PrivateNames(
@@ -205,7 +202,7 @@ def find_implied(
         frozenset(ascii_lower(table.privacy_unit or "") for table in private),
     )
     parameter = asked.bound.__getitem__
-    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    found = find_implied_clauses(asked.statement, names, default_k=asked.standard.default_k, parameter=parameter)
     if header is not None and found and [clause.select for clause in found] != [header.select]:
         hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
         raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
@@ -224,29 +221,17 @@ class _Read(Protocol):
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImpliedReading:
-    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
-
-    `check` refuses a ranking.
-    """
-
-    statement: ScannedStatement
-    catalog: Catalog
-    max_k: int
-    header: PrivacyHeader | None = None
-    check: _Check | None = None
-
-
-def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
-    """Return the private query that a statement implies.
+def read_implied(  # noqa: C901 - one rule after another
+    asked: AnalysisRequest, clause: ImpliedClause, *, read: _Read, check: _Check = check_ranking
+) -> PrivateQuery:
+    """Return the private query that a statement implies; `check` refuses a ranking.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
-    header = by.header
+    header = asked.header
     strategy = "" if header is None else header.strategy
     if clause.is_total:
-        return _mark(read(all_groups=False), clause, by=by)
+        return _mark(read(all_groups=False), clause, asked=asked)
     if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
@@ -258,16 +243,16 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
             hint += "['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
-        return _mark(found, clause, by=by)
-    if clause.may_be_all and strategy != "threshold" and (every := _read_all(clause, read, by=by)) is not None:
+        return _mark(found, clause, asked=asked)
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(asked, clause, read=read)) is not None:
         return every
-    found = _mark(read(all_groups=False), clause, by=by)
+    found = _mark(read(all_groups=False), clause, asked=asked)
     try:
-        (by.check or check_ranking)(found)
+        check(found)
     except Refusal as error:
         every = None
         if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
-            every = _read_all(clause, read, by=by)  # the first of all groups, in any order
+            every = _read_all(asked, clause, read=read)  # the first of all groups, in any order
         if every is None:
             raise
         return every
@@ -275,16 +260,13 @@ def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> P
         return found
     # a ranking notes which groups SQL promises besides
     if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
+        raise refuse_computation(asked.statement, clause, found=clause.around, query=found, catalog=asked.catalog)
     if clause.may_be_all and not clause.is_largest:
-        may_have_clause = not clause.beside and by.header is None
-        after = describe_end(by.statement, clause) if clause.is_inside else ""
-        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
-        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
+        return replace(found, cut_list=_describe_cut_list(found, clause, asked=asked))
     return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 
 
-def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | None:
+def _read_all(asked: AnalysisRequest, clause: ImpliedClause, *, read: _Read) -> PrivateQuery | None:
     """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
     try:
         found = read(all_groups=True)
@@ -292,40 +274,27 @@ def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> Priv
         if error.code == "domain":  # a calendar without bounds, or of too many buckets
             raise
         return None
-    return None if found.domain is None else _mark(found, clause, by=by)
+    return None if found.domain is None else _mark(found, clause, asked=asked)
 
 
-def _mark(query: PrivateQuery, clause: ImpliedClause, *, by: ImpliedReading) -> PrivateQuery:
+def _mark(query: PrivateQuery, clause: ImpliedClause, *, asked: AnalysisRequest) -> PrivateQuery:
     """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
     marked, limit = replace(query.clause, implied=True), clause.limit
-    if limit is not None and by.header is None:
-        value = by.statement.value(limit.text)
+    if limit is not None and asked.header is None:
+        value = asked.statement.value(limit.text)
         parameter = "" if value is None or value.kind != "parameter" else value.content
         marked = replace(marked, form="limit", parameter=parameter)
     return replace(query, clause=marked)
 
 
-@dataclass(frozen=True, slots=True)
-class ListReading:
-    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
-
-    It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
-    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause
-    belongs in a query inside parentheses, such as "after GROUP BY country"; "" for a query that is the statement.
-    """
-
-    asked: int | None
-    max_k: int
-    may_have_clause: bool = True
-    after: str = ""
-
-
-def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
+def _describe_cut_list(query: PrivateQuery, clause: ImpliedClause, *, asked: AnalysisRequest) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
-    k, asked, after = query.clause.k or 0, reading.asked, reading.after
+    k, wanted = query.clause.k or 0, clause.written_limit  # None for all groups
+    # where a clause belongs in a query inside parentheses, such as "after GROUP BY country"
+    after = describe_end(asked.statement, clause) if clause.is_inside else ""
     is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
     rank = "most frequent" if is_of_rows else "largest"
-    of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
+    of = "all groups" if wanted is None else f"the {wanted:,} groups that LIMIT asks for"
     order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
     first = query.outputs[query.order[0].output] if query.order else None
     if first is not None and (not first.is_measure or first.divisor is not None):
@@ -334,16 +303,16 @@ def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Cat
         order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
     found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
     if after:
-        is_at_end = not query.order and asked is None
+        is_at_end = not query.order and wanted is None
         found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
-    if not reading.may_have_clause:
+    if clause.beside or asked.header is not None:  # another private query could not stay without a clause
         return found
-    where = " before ORDER BY" if query.order else " before LIMIT" if asked is not None else ""
+    where = " before ORDER BY" if query.order else " before LIMIT" if wanted is not None else ""
     where = where or ("" if after else " at the end of the query")
     is_counted = len(query.keys) == 1 and query.releases_counts
-    public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
+    public = find_public_column(query, 0, catalog=asked.catalog) if is_counted else ""
     every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
-    more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
+    more = min(asked.standard.max_k, k * _MORE if wanted is None or wanted > k * _MORE else wanted)
     return replace(found, more=more, where=where, every=every)
 
 

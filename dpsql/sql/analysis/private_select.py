@@ -41,6 +41,7 @@ from dpsql.sql.analysis.measures import (
     read_quantile,
     refuse_end,
 )
+from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.row_facts import (
     find_charged_values,
@@ -83,6 +84,7 @@ from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.implied import StandardSQL
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -552,7 +554,9 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
 class AnalysisRequest:
     """A statement with what it is analyzed with; its clock is read once.
 
-    `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
+    `scanned` is the statement as it was cut into words, before anything was added to it or taken out. `standard` says
+    whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
+    be of DuckDB's SQL.
     """
 
     statement: ScannedStatement
@@ -563,6 +567,8 @@ class AnalysisRequest:
     header: PrivacyHeader | None
     is_lenient: bool
     scanned: ScannedStatement
+    standard: StandardSQL
+    parser: SelectParser | None
 
     def sources(self, statement: ScannedStatement) -> Sources:
         """Return what reads the tables of a statement, which is this one or has a clause more."""
