@@ -433,8 +433,8 @@ class PublicQuery:
 
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
-    body: FromWhere
     distinct: bool = False
+    body: FromWhere
     keys: tuple[Expression, ...] | None = None
     by_all: bool = False
     having: Expression | None = None
