@@ -149,7 +149,7 @@ def read_measure(reader: Reader, node: Node) -> ReadMeasure:
     arguments, stated = _read_named_bounds(reader, node.expressions)
     found = _read_summand(reader, node, arguments=arguments, name=name.upper())
     total = Measure(
-        Aggregate.SUM, found, condition, stated=stated, words=_find_words(reader, node, find_aggregate_call)
+        Aggregate.SUM, found, condition, stated=stated, words=_find_words(reader, node, find=find_aggregate_call)
     )
     if name == "sum":
         if stated is not None and not stated.low <= 0 <= stated.high:  # no row adds 0
@@ -174,7 +174,7 @@ def _read_spread(reader: Reader, node: Node, *, statistic: Statistic, condition:
         raise Refusal("aggregate", f"{name} has two arguments.", hint=hint, place=reader.place(node))
     parts = [[each] for each in written] if statistic.is_of_pairs else [written]
     arguments = [_read_summand(reader, node, arguments=part, name=name, every=written) for part in parts]
-    words = _find_words(reader, node, find_aggregate_call)
+    words = _find_words(reader, node, find=find_aggregate_call)
     first, rows, *others = list_spread_measures(arguments, condition=condition, stated=stated, words=words)
     return ReadMeasure(first, rows, others=tuple(others), statistic=statistic)
 
@@ -230,7 +230,7 @@ def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> 
         reason = f"The bounds of a count of rows are 0 and a whole number from 1 to {MOST_STEPS:,}."
         hint = "Write COUNT(*, contribution_bounds_per_group => (0, 5))."
         raise Refusal("option", reason, hint=hint, place=where)
-    rows = replace(_ROWS, stated=stated, words=_find_words(reader, node, find_aggregate_call))
+    rows = replace(_ROWS, stated=stated, words=_find_words(reader, node, find=find_aggregate_call))
     if more:
         raise Refusal("aggregate", "COUNT has one argument.", hint="Write COUNT(*).", place=where)
     if type(counted).__name__ == "Star":
@@ -329,7 +329,7 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
     text = _read_text(reader, node.expressions[0])
     example = f"MEDIAN({text}, contribution_bounds_per_row => (0, 500))"
     (value, wanted, denominator), stated = _read_named_bounds(reader, node.expressions, example=example)
-    words = _find_words(reader, node, find_quantile_words)
+    words = _find_words(reader, node, find=find_quantile_words)
     argument = _read_value(reader, value, words=words)
     present = is_present(argument)
     falls = DESCENDING.endswith(find_function(node))
@@ -465,7 +465,7 @@ def _write_arguments(reader: Reader, arguments: Sequence[Node]) -> list[str]:
 
 
 def _find_words(
-    reader: Reader, node: Node, find: Callable[[list[Token], int], tuple[Token, Token] | None]
+    reader: Reader, node: Node, *, find: Callable[[list[Token], int], tuple[Token, Token] | None]
 ) -> Place | None:
     """Return the place of an aggregate as the analyst wrote it, None where `find` does not find it by its start."""
     starts = [below.meta["start"] for below in node.walk() if "start" in below.meta]

@@ -160,8 +160,8 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
         by_all=grouping.by_all,
         having=grouping.having,
         order=order,
-        limit=read_row_count(reader, select, "limit"),
-        offset=read_row_count(reader, select, "offset") or 0,
+        limit=read_row_count(reader, select, clause="limit"),
+        offset=read_row_count(reader, select, clause="offset") or 0,
     )
 
 
@@ -169,7 +169,7 @@ def seeks_no_row(reader: Reader, select: Node) -> bool:
     """Say whether a SELECT ends with LIMIT 0 or has a WHERE that is false without any column; it need not be read."""
     where = select.args.get("where")
     try:
-        return read_row_count(reader, select, "limit") == 0 or (
+        return read_row_count(reader, select, clause="limit") == 0 or (
             where is not None and is_false(reader.condition(where.this))
         )
     except (Refusal, Unsupported):

@@ -126,7 +126,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     reader, catalog, clause = sources.reader, sources.catalog, lifted.clause
     statement = reader.statement
     select = parse(statement, settle(statement, lifted.tokens, aggregates=_AGGREGATES))
-    if read_row_count(reader, select, "offset"):
+    if read_row_count(reader, select, clause="offset"):
         hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
         reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
         raise Unsupported("limit", reason, hint=hint, place=where)
@@ -191,7 +191,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         body=FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)])),
         outputs=tuple(outputs),
         order=order,
-        limit=read_row_count(reader, select, "limit"),
+        limit=read_row_count(reader, select, clause="limit"),
         clause=clause,
         explained=lifted.explained,
         keep=() if having is None else _read_having(reader, having, items=items),

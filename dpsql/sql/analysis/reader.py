@@ -287,7 +287,7 @@ def read_position(node: Node, most: int) -> int:
     return position if position <= most else 0
 
 
-def read_row_count(reader: Reader, select: Node, clause: str) -> int | None:
+def read_row_count(reader: Reader, select: Node, *, clause: str) -> int | None:
     """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
     node = select.args.get(clause)
     if node is None:

@@ -148,7 +148,7 @@ class _Subquery:
         grouping, order = block.grouping(), block.order()
         qualify = None if node is None else block.condition(node)
         block.check(grouping, order)
-        limit, offset = (read_row_count(block.reader, block.select, name) for name in _CUT)
+        limit, offset = (read_row_count(block.reader, block.select, clause=name) for name in _CUT)
         outputs = tuple(output.expression for output in block.outputs)
         self._check_local(grouping, [*outputs, *(term.expression for term in order)], qualify=qualify)
         if limit is None and not offset:
