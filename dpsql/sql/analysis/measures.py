@@ -294,7 +294,7 @@ def _read_items(
     """Return the number of different values of an expression; `unit` is the name of the privacy unit, for hints.
 
     Each unit has a few of its values counted, at most so many as the bounds of a query say
-    (`plan/measures/distinct.py`). NULL is no value, and NaN is NULL as in every measure. One expression is counted:
+    (`plan/measures/bounds.py`). NULL is no value, and NaN is NULL as in every measure. One expression is counted:
     text that holds several columns has to say how they are told apart.
     """
     nodes = list(columns)
