@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting import discrete_gaussian_offset
+from dpsql.accounting.tails import laplace_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 
 LEVEL = 0.95  # of intervals, unless another is asked for
 _CONVOLVED = 10**6  # variances up to which tails, and the sum of two noises, are added up

@@ -9,12 +9,6 @@ from dpsql.accounting.budget import (
     check_settlement,
     fold_values,
 )
-from dpsql.accounting.calibration import (
-    check_tail,
-    delta_of_each,
-    discrete_gaussian_offset,
-    discrete_gaussian_tail,
-)
 from dpsql.accounting.certificates import (
     CertificateFilter,
     CertificateTerms,
@@ -53,6 +47,12 @@ from dpsql.accounting.shares import (
     round_down,
     round_up,
     to_percent,
+)
+from dpsql.accounting.tails import (
+    check_tail,
+    delta_of_each,
+    discrete_gaussian_offset,
+    discrete_gaussian_tail,
 )
 
 __all__ = [

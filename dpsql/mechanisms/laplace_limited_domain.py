@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting.tails import laplace_difference_offset
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.parameters import (
     check_bound,
@@ -16,7 +17,6 @@ from dpsql.mechanisms.parameters import (
     check_sensitivity,
 )
 from dpsql.mechanisms.sampling.discrete_noise import discrete_laplace
-from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 

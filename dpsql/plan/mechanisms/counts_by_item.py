@@ -12,11 +12,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, discrete_gaussian_offset
+from dpsql.accounting.tails import laplace_offset
 from dpsql.intervals import SharedNoise, find_offset
 from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.known_names import share_false_alarm
-from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
 
