@@ -1,13 +1,21 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
 from dpsql.accounting.budget import (
+    NO_RISE,
     BudgetState,
     BudgetVector,
     Filter,
+    Rise,
     add_largest,
     add_worst_case,
     check_settlement,
+    compute_used_share,
     fold_values,
+    format_percent,
+    measure_rise,
+    round_down,
+    round_up,
+    to_percent,
 )
 from dpsql.accounting.certificates import (
     CertificateFilter,
@@ -22,12 +30,15 @@ from dpsql.accounting.certificates import (
     items_bought,
     total_after,
 )
-from dpsql.accounting.curves import BoundedRangeCurve, Curve, CurveSum, LaplaceCurve, noisy_max_curve
 from dpsql.accounting.guarantees import (
     ZCDP,
     ApproximateDP,
     BoundedRange,
+    BoundedRangeCurve,
     Certificate,
+    Curve,
+    CurveSum,
+    LaplaceCurve,
     Loss,
     PureLoss,
     RenyiCurve,
@@ -35,19 +46,10 @@ from dpsql.accounting.guarantees import (
     add_losses,
     delta_of_zcdp,
     epsilon_of_zcdp,
+    noisy_max_curve,
     rho_of_total,
 )
 from dpsql.accounting.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
-from dpsql.accounting.shares import (
-    NO_RISE,
-    Rise,
-    compute_used_share,
-    format_percent,
-    measure_rise,
-    round_down,
-    round_up,
-    to_percent,
-)
 from dpsql.accounting.tails import (
     check_tail,
     delta_of_each,
