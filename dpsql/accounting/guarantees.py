@@ -183,7 +183,7 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _Divergence = Callable[[float], float]  # by its order, which exceeds 1
 
 
-def _find_minimum(curve: Callable[[float], float]) -> float:
+def find_minimum(curve: Callable[[float], float]) -> float:
     """Return x in [-15, 25] near the least value of a unimodal `curve`, by golden-section search."""
     low, high = _LOWEST, _HIGHEST
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
@@ -206,32 +206,31 @@ def _log_inverse(delta: Delta) -> float:
     return math.log(delta.value.denominator) - math.log(delta.value.numerator)
 
 
+def _epsilon(divergence: _Divergence, log_inverse_delta: float, *, x: float) -> float:
+    order = math.exp(x)  # alpha - 1
+    return divergence(1.0 + order) + (log_inverse_delta - order * math.log1p(1.0 / order) - math.log1p(order)) / order
+
+
+def _log_delta(divergence: _Divergence, epsilon: float, *, x: float) -> float:
+    order = math.exp(x)
+    return order * (divergence(1.0 + order) - epsilon) - x - (1.0 + order) * math.log1p(1.0 / order)
+
+
+def _least_log_delta(divergence: _Divergence, epsilon: float) -> float:
+    return _log_delta(divergence, epsilon, x=find_minimum(lambda x: _log_delta(divergence, epsilon, x=x)))
+
+
 def _convert_to_epsilon(divergence: _Divergence, delta: Delta) -> float:
     """Return an epsilon, rounded up, that a divergence has at `delta`, at a good order: every one is sound."""
     level = _log_inverse(delta)
-
-    def convert(x: float) -> float:  # x = ln(alpha - 1), in which the curves are nearly convex
-        order = math.exp(x)
-        return divergence(1.0 + order) + (level - order * math.log1p(1.0 / order) - math.log1p(order)) / order
-
-    x = _find_minimum(convert)
-    value, leading = convert(x), divergence(1.0 + math.exp(x))
+    x = find_minimum(lambda at: _epsilon(divergence, level, x=at))
+    value, leading = _epsilon(divergence, level, x=x), divergence(1.0 + math.exp(x))
     return max(0.0, value + _MARGIN * (abs(value) + leading))  # near 0 the terms cancel: they carry the error
-
-
-def _find_log_delta(divergence: _Divergence, epsilon: float) -> float:
-    """Return the logarithm of a delta that a divergence has at `epsilon`, at a good order."""
-
-    def convert(x: float) -> float:
-        order = math.exp(x)
-        return order * (divergence(1.0 + order) - epsilon) - x - (1.0 + order) * math.log1p(1.0 / order)
-
-    return convert(_find_minimum(convert))
 
 
 def _convert_to_delta(divergence: _Divergence, epsilon: Epsilon) -> float:
     """Return that delta, rounded up, above 0 even where a double underflows."""
-    log_delta = _find_log_delta(divergence, float(epsilon))
+    log_delta = _least_log_delta(divergence, float(epsilon))
     return max(sys.float_info.min, math.exp(min(0.0, log_delta)) * (1.0 + _MARGIN * (1.0 + abs(log_delta))))
 
 
@@ -262,7 +261,7 @@ def rho_of_total(total: ApproximateDP) -> Rho:
         middle = (low + high) / 2.0
         if middle in (low, high):
             break
-        if _find_log_delta(_concentrate(middle), epsilon) <= level:
+        if _least_log_delta(_concentrate(middle), epsilon) <= level:
             low = middle
         else:
             high = middle
