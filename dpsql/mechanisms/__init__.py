@@ -1,11 +1,10 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
-from dpsql.mechanisms.base import NoisyRelease, Selection, TopKMechanism
+from dpsql.mechanisms.base import FullHistogram, Histogram, NoisyRelease, Selection, TopKMechanism
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.gaussian_stable_top_k import GaussianGapChoice, GaussianStableTopK
-from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.joint import JointExponential
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import ChooseKBar, LimitedDomain

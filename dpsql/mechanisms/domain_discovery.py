@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import NoisyRelease
-from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
+from dpsql.mechanisms.base import FullHistogram, Histogram, LabelPosition, NoisyRelease
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WeightedGaussian

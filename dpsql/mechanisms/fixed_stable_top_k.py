@@ -8,8 +8,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.base import Histogram, Selection
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.noise import Noise

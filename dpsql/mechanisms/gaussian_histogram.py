@@ -7,11 +7,9 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import NoisyRelease
-from dpsql.mechanisms.histogram import FullHistogram
+from dpsql.mechanisms.base import FullHistogram, NoisyRelease, check_delta, check_k, check_sensitivity
 from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
-from dpsql.mechanisms.parameters import check_delta, check_k, check_sensitivity
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, RenyiCurve
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.base import Histogram
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import BitReader, Noise

@@ -38,9 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
+from dpsql.mechanisms.base import Histogram, Selection, check_epsilon, check_k, check_sensitivity, known_candidates
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon
 

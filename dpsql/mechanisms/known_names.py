@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from dpsql.accounting import delta_of_each, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import NoisyRelease
-from dpsql.mechanisms.histogram import COUNT_LIMIT, FullHistogram, LabelPosition
+from dpsql.mechanisms.base import COUNT_LIMIT, FullHistogram, LabelPosition, NoisyRelease
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.accounting.tails import laplace_difference_offset
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import (
+from dpsql.mechanisms.base import (
+    Histogram,
     check_bound,
     check_delta,
     check_epsilon,

@@ -12,9 +12,10 @@ from itertools import pairwise
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.parameters import (
+from dpsql.mechanisms.base import (
+    COUNT_LIMIT,
+    Histogram,
+    Selection,
     check_bound,
     check_delta,
     check_epsilon,

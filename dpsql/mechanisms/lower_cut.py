@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.accounting import discrete_gaussian_offset
-from dpsql.mechanisms.places import Places
+from dpsql.mechanisms.base import Places
 from dpsql.mechanisms.sampling.above import Tail
 from dpsql.mechanisms.sampling.discrete_noise import discrete_exponential
 from dpsql.mechanisms.sampling.noise import BitReader, Noise

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from dpsql.accounting import BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.parameters import check_bound, check_epsilon, check_sensitivity
+from dpsql.mechanisms.base import check_bound, check_epsilon, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Epsilon, Rho

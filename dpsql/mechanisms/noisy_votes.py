@@ -9,8 +9,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import COUNT_LIMIT
-from dpsql.mechanisms.parameters import check_epsilon
+from dpsql.mechanisms.base import COUNT_LIMIT, check_epsilon
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon

@@ -12,10 +12,16 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
+from dpsql.mechanisms.base import (
+    COUNT_LIMIT,
+    Histogram,
+    Selection,
+    check_epsilon,
+    check_k,
+    check_sensitivity,
+    known_candidates,
+)
 from dpsql.mechanisms.known_names import FALSE_ALARM
-from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.parameters import check_epsilon
+from dpsql.mechanisms.base import check_epsilon
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import LEAST_EPSILON, race
 from dpsql.quantities import Delta, Epsilon

@@ -8,8 +8,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP, ApproximateDP, discrete_gaussian_offset
 from dpsql.accounting.tails import laplace_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_sensitivity
+from dpsql.mechanisms.base import Histogram, check_delta, check_epsilon, check_k, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon, Rho

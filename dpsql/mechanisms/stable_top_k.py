@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from dpsql.accounting import ZCDP, BoundedRange, BoundedRangeCurve, CurveSum, RenyiCurve
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.parameters import check_epsilon, check_leaders, check_sensitivity
+from dpsql.mechanisms.base import COUNT_LIMIT, Histogram, check_epsilon, check_leaders, check_sensitivity
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race

@@ -9,8 +9,7 @@ from itertools import pairwise
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
 from dpsql.accounting.tails import laplace_difference_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
+from dpsql.mechanisms.base import Histogram, check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_noise import discrete_laplace
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.mechanisms.sampling.race import race

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange, check_tail, delta_of_each
 from dpsql.errors import UsageError
+from dpsql.mechanisms.base import Histogram, check_k, check_leaders
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, Look, bound_weight_sum, find_open_probability
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
-from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
-from dpsql.mechanisms.parameters import check_k, check_leaders
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho

@@ -8,9 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
-from dpsql.mechanisms.base import NoisyRelease
+from dpsql.mechanisms.base import FullHistogram, LabelPosition, NoisyRelease
 from dpsql.mechanisms.gaussian_histogram import check_sparse
-from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
 from dpsql.mechanisms.known_names import NONE_KNOWN, KnownValues, release_beside_known
 from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.sampling.above import noisy_above

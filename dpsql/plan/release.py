@@ -20,7 +20,7 @@ from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError, Unsupported, UsageError
 from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.places import ReadPlaces
+from dpsql.mechanisms.base import ReadPlaces
 from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
 from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_values, match_names

@@ -33,8 +33,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
-from dpsql.mechanisms.places import ReadPlaces
+from dpsql.mechanisms.base import FullHistogram, LabelPosition, ReadPlaces
 from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_exponential, discrete_gaussian
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 

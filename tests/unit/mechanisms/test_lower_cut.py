@@ -25,8 +25,8 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
+from dpsql.mechanisms.base import Places, ReadPlaces
 from dpsql.mechanisms.lower_cut import PLACES, LowerCut, find_cut
-from dpsql.mechanisms.places import Places, ReadPlaces
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.quantities import Delta, Epsilon, Rho
