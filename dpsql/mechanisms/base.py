@@ -1,11 +1,4 @@
-"""Places of groups in the order of their labels, of which some are drawn before any group is read.
-
-What a top-k mechanism may see: the leading exact counts and the next one, or the counts of all groups.
-
-The seam of the mechanism layer: what a top-k selection takes, gives and costs.
-
-What the mechanisms ask of their parameters and of the histogram they are given.
-"""
+"""Shared parts of the mechanisms: histograms, which are all that they see, selections, and checks of parameters."""
 
 from __future__ import annotations
 

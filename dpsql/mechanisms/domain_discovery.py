@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import FullHistogram, Histogram, LabelPosition, NoisyRelease
+from dpsql.mechanisms.gaussian_threshold import WeightedGaussian
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
 
 

@@ -10,10 +10,9 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Histogram, Selection
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
-from dpsql.mechanisms.stable_top_k import GapChoice, distance_regulariser
+from dpsql.mechanisms.stable_top_k import GapChoice, PTRGaussian, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
 _GRID = 10**12

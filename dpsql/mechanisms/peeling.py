@@ -21,7 +21,7 @@ from dpsql.mechanisms.base import (
     check_sensitivity,
     known_candidates,
 )
-from dpsql.mechanisms.known_names import FALSE_ALARM
+from dpsql.mechanisms.gaussian_threshold import FALSE_ALARM
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race

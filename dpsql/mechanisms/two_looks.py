@@ -15,11 +15,16 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Histogram, check_k, check_leaders
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, Look, bound_weight_sum, find_open_probability
-from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
+from dpsql.mechanisms.gaussian_threshold import (
+    WEIGHT_STEPS,
+    GaussianHistogram,
+    LowerCut,
+    WeightedGaussian,
+    find_cut,
+    weighted_threshold,
+)
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.lower_cut import LowerCut, find_cut
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once

@@ -23,7 +23,7 @@ from dpsql.errors import UsageError
 from dpsql.intervals import SharedNoise
 from dpsql.mechanisms import CountRelease, Noise
 from dpsql.mechanisms.base import Places, ReadPlaces
-from dpsql.mechanisms.lower_cut import LowerCut
+from dpsql.mechanisms.gaussian_threshold import LowerCut
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery

@@ -16,7 +16,7 @@ from dpsql.accounting.tails import laplace_offset
 from dpsql.intervals import SharedNoise, find_offset
 from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.known_names import share_false_alarm
+from dpsql.mechanisms.gaussian_threshold import share_false_alarm
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.quantities import Delta
 

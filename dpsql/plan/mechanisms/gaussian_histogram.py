@@ -25,8 +25,7 @@ from dpsql.mechanisms import (
     WeightedGaussian,
 )
 from dpsql.mechanisms.gate import Gate, bound_weight_sum
-from dpsql.mechanisms.known_names import find_line, keep_evident
-from dpsql.mechanisms.weighted_gaussian import list_weights
+from dpsql.mechanisms.gaussian_threshold import find_line, keep_evident, list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,

@@ -21,7 +21,7 @@ from dpsql.accounting import Loss, add_losses
 from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
+from dpsql.mechanisms.quantiles import ExponentialQuantile, find_shift
 from dpsql.plan.mechanisms.base import (
     Facts,
     Groups,

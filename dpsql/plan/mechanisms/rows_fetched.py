@@ -13,7 +13,7 @@ import numpy as np
 from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, WeightedGaussian
 from dpsql.mechanisms.gate import Gate
-from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.mechanisms.gaussian_threshold import PLACES, LowerCut
 from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames

@@ -16,8 +16,8 @@ from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import FullHistogram, Histogram, Noise, Selection
 from dpsql.mechanisms.gate import LOOK_SHARE
+from dpsql.mechanisms.gaussian_threshold import list_weights
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
-from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,

@@ -26,7 +26,7 @@ from dpsql.mechanisms import (
     unit_weight,
 )
 from dpsql.mechanisms.base import Places, ReadPlaces
-from dpsql.mechanisms.lower_cut import PLACES, LowerCut, find_cut
+from dpsql.mechanisms.gaussian_threshold import PLACES, LowerCut, find_cut
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -61,7 +61,7 @@ def joint_law() -> dict[Hashable, float]:
 
 
 def few_places(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr("dpsql.mechanisms.lower_cut.PLACES", number)
+    monkeypatch.setattr("dpsql.mechanisms.gaussian_threshold.PLACES", number)
 
 
 def p_value(read: Read, draws: int = 2_500, *, cut: LowerCut = CUT) -> float:

@@ -29,7 +29,7 @@ from dpsql.mechanisms import (
 )
 from dpsql.mechanisms.domain_discovery import Discovery
 from dpsql.mechanisms.gate import Look, bound_weight_sum
-from dpsql.mechanisms.lower_cut import PLACES, find_cut
+from dpsql.mechanisms.gaussian_threshold import PLACES, find_cut
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
