@@ -16,8 +16,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import discrete_gaussian_offset
-from dpsql.accounting.tails import laplace_offset
+from dpsql.accounting import discrete_gaussian_offset, laplace_offset
 from dpsql.errors import UsageError
 
 LEVEL = 0.95  # of intervals, unless another is asked for

@@ -55,6 +55,8 @@ from dpsql.accounting.tails import (
     delta_of_each,
     discrete_gaussian_offset,
     discrete_gaussian_tail,
+    laplace_difference_offset,
+    laplace_offset,
 )
 
 __all__ = [
@@ -101,6 +103,8 @@ __all__ = [
     "item_epsilon",
     "item_price",
     "items_bought",
+    "laplace_difference_offset",
+    "laplace_offset",
     "measure_rise",
     "noisy_max_curve",
     "rho_of_total",

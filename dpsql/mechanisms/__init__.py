@@ -1,6 +1,6 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
-from dpsql.mechanisms.base import FullHistogram, Histogram, NoisyRelease, Selection, TopKMechanism
+from dpsql.mechanisms.base import FullHistogram, Histogram, NoisyRelease, Selection
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
 from dpsql.mechanisms.gaussian_threshold import WEIGHT_STEPS, GaussianHistogram, WeightedGaussian, unit_weight
@@ -74,7 +74,6 @@ __all__ = [
     "SharedTotalRelease",
     "StableSelection",
     "StableTopK",
-    "TopKMechanism",
     "TopStable",
     "TopStableSelection",
     "WeightedGaussian",

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import lt
-from typing import NewType, Protocol
+from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.quantities import Delta, Epsilon
+
+LEAST_EPSILON = Fraction(1, 10**9)  # of a draw: keeps a threshold within the integers that the race can hold
+FALSE_ALARM = Fraction(1, 20)  # probability that something is returned where no row has it
+COUNT_LIMIT = 2**53  # beyond it a double is not every integer
+LabelPosition = NewType("LabelPosition", int)  # in the order of labels: it may decide between equal noisy counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,10 +64,6 @@ class ReadPlaces:
     def is_drawn(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the other groups are at a drawn place."""
         return ~self.is_fresh(values) & np.isin(self.rows, np.array(self.drawn.drawn, np.int64))
-
-
-COUNT_LIMIT = 2**53  # beyond it a double is not every integer
-LabelPosition = NewType("LabelPosition", int)  # in the order of labels: it may decide between equal noisy counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,7 +113,7 @@ class FullHistogram:
     Given: a 64-bit integer for every group that some privacy unit is in, and for no other; the order of the labels is
     fixed and does not depend on data, since positions break ties. Counts may be weights, in whole steps. A mechanism
     returns positions, of type `LabelPosition`; the labels stay with the caller. With `read`, groups that are below its
-    cut and not at one of its drawn places may be missing (`lower_cut.py`). It has no `repr` of its values: they are
+    cut and not at one of its drawn places may be missing (`LowerCut`). It has no `repr` of its values: they are
     exact.
     """
 
@@ -166,28 +164,6 @@ class NoisyRelease:
         """
         first = sorted((-count, position) for position, count in noisy)[:k]
         return cls(tuple(position for _, position in first), tuple(-negated for negated, _ in first))
-
-
-class TopKMechanism(Protocol):
-    """A selection of at most k of the leaders of a histogram."""
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        ...
-
-    @property
-    def worst_case(self) -> ZCDP:
-        """The loss to reserve before the data is read; a public number."""
-        ...
-
-    def select(self, histogram: Histogram, noise: Noise) -> Selection:
-        """Draw the selection."""
-        ...
-
-    def loss(self, selection: Selection) -> ZCDP:
-        """Return what `selection` cost, at most `worst_case`."""
-        ...
 
 
 def check_epsilon(epsilon: Epsilon, sensitivity: int = 1) -> None:

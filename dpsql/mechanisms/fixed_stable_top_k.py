@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
@@ -63,6 +64,7 @@ class FixedStableTopK:
     (Fraction(25, 1), Epsilon(0.565685), Epsilon(0.282843))
     """
 
+    name: ClassVar[str] = "stable"  # in SQL
     rho: Rho
     delta: Delta
     k: int
@@ -75,11 +77,6 @@ class FixedStableTopK:
         if self.rho.value < _LEAST_RHO:
             raise UsageError("rho-range", "The rho of a fixed stable top-k must be at least 1e-8.")
         _ = self.choice, self.test, self._limited(self.k, self.k_bar)  # each refuses what it cannot use
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "stable"
 
     @property
     def choice(self) -> GapChoice:

@@ -32,7 +32,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,7 @@ class JointExponential:
     (Rho(0.005), Delta(0))
     """
 
+    name: ClassVar[str] = "joint"  # in SQL
     epsilon: Epsilon
     k: int
     sensitivity: int = 1
@@ -84,11 +85,6 @@ class JointExponential:
         check_sensitivity(self.sensitivity)
         check_epsilon(self.epsilon, self.sensitivity)
         check_k(self.k)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "joint"
 
     @property
     def worst_case(self) -> ZCDP:

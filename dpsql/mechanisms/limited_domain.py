@@ -1,7 +1,7 @@
 """Limited domains: a private top-k over a domain that nobody had to list.
 
-With Gumbel noise the answer is paid for by what it returns; k_bar may be chosen in private, where the threshold would be
-lowest. With Laplace noise names and counts of the leaders have one price, where a unit is in few groups.
+With Gumbel noise the answer is paid for by what it returns; k_bar may be chosen in private, where the threshold would
+be lowest. With Laplace noise names and counts of the leaders have one price, where a unit is in few groups.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import ClassVar
 
-from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
-from dpsql.accounting.tails import laplace_difference_offset
+from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, laplace_difference_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import (
     COUNT_LIMIT,
@@ -60,6 +60,7 @@ class LimitedDomain:
     139.155106
     """
 
+    name: ClassVar[str] = "limited_domain"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k: int
@@ -78,11 +79,6 @@ class LimitedDomain:
             raise UsageError("min-units-range", "min_units counts units, and these counts are of something else.")
         if not 1 <= self.min_units < COUNT_LIMIT:
             raise UsageError("min-units-range", "min_units must be at least 1 and less than 2**53.")
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "limited_domain"
 
     @property
     def worst_case(self) -> ZCDP:
@@ -228,6 +224,7 @@ class LaplaceLimitedDomain:
     (Fraction(5, 1), 86, Rho(0.5))
     """
 
+    name: ClassVar[str] = "laplace_limited_domain"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k: int
@@ -241,11 +238,6 @@ class LaplaceLimitedDomain:
         check_k(self.k, self.k_bar)
         check_delta(self.delta)
         check_bound(self.max_groups_contributed)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "laplace_limited_domain"
 
     @property
     def scale(self) -> Fraction:

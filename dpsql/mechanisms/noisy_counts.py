@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
@@ -254,17 +255,13 @@ class KnownGroups:
     3
     """
 
+    name: ClassVar[str] = "known_groups"  # in SQL
     counts: CountRelease
     groups: int
 
     def __post_init__(self) -> None:
         if type(self.groups) is not int or self.groups < 1:
             raise UsageError("items-range", "There must be at least one known group.", hint="List the groups.")
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "known_groups"
 
     @property
     def items(self) -> int:

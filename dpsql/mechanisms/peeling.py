@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import (
     COUNT_LIMIT,
+    FALSE_ALARM,
     Histogram,
     Selection,
     check_epsilon,
@@ -21,7 +23,6 @@ from dpsql.mechanisms.base import (
     check_sensitivity,
     known_candidates,
 )
-from dpsql.mechanisms.gaussian_threshold import FALSE_ALARM
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
@@ -51,6 +52,7 @@ class Peeling:
     (Rho(0.05), Delta(0))
     """
 
+    name: ClassVar[str] = "peeling"  # in SQL
     epsilon: Epsilon
     k: int
     sensitivity: int = 1
@@ -59,11 +61,6 @@ class Peeling:
         check_k(self.k)
         check_sensitivity(self.sensitivity)
         check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "peeling"
 
     @property
     def worst_case(self) -> ZCDP:
@@ -158,6 +155,7 @@ class EvidentPeeling:
     Fraction(19, 10)
     """
 
+    name: ClassVar[str] = "peeling"  # in SQL
     epsilon: Epsilon
     k: int
     sensitivity: int = 1
@@ -167,11 +165,6 @@ class EvidentPeeling:
         check_k(self.k)
         check_sensitivity(self.sensitivity)
         check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "peeling"
 
     @property
     def worst_case(self) -> ZCDP:

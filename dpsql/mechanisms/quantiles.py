@@ -20,15 +20,14 @@ import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import COUNT_LIMIT, check_epsilon
+from dpsql.mechanisms.base import COUNT_LIMIT, FALSE_ALARM, LEAST_EPSILON, check_epsilon
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.sampling.race import LEAST_EPSILON, race
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
 
 LARGEST_DENOMINATOR = 1_000  # of a wanted quantile
 MOST_SHIFT = 10
 _LARGEST_RANGE = 2**24  # of scores, so that those of 2**33 units stay below 2**57
-OUTSIDE = Fraction(1, 20)  # probability of an answer outside the bins of the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class ExponentialQuantile:
     @property
     def lead(self) -> Fraction:
         """Return by how much the score of no bin is above that of a bin, where there are no rows."""
-        return self.range * Fraction(round(math.log(self.bins / OUTSIDE) * 10**6), 10**6) / self.epsilon.value
+        return self.range * Fraction(round(math.log(self.bins / FALSE_ALARM) * 10**6), 10**6) / self.epsilon.value
 
     def rank_error(self, beta: float = 0.05) -> float:
         """Return how many rows are at most between the answer and the wanted rank, but with probability `beta`."""
@@ -152,7 +151,6 @@ def _multiply(wanted: Fraction) -> int:
 
 BEST_RANK = 3  # units above the best bound of a sum, times the epsilon of an item
 FALSE_BIN = Fraction(1, 1000)  # how often a bin above all units may be drawn
-FALSE_ALARM = Fraction(1, 20)  # how often a bin may be drawn of too few units
 TILT = 3  # how much worse too few units above are than too many
 _RANGE = 1 + TILT  # by which one unit can change two scores differently: one falls by 1, the other rises by TILT
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import ClassVar
 
 from dpsql.accounting import (
     ZCDP,
@@ -19,8 +20,8 @@ from dpsql.accounting import (
     CurveSum,
     RenyiCurve,
     discrete_gaussian_offset,
+    laplace_offset,
 )
-from dpsql.accounting.tails import laplace_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import (
     COUNT_LIMIT,
@@ -266,6 +267,7 @@ class StableTopK:
     (Fraction(25, 1), 25, Rho(0.04))
     """
 
+    name: ClassVar[str] = "stable"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k_bar: int
@@ -276,11 +278,6 @@ class StableTopK:
         if self.epsilon.value < _LEAST_EPSILON:
             raise UsageError("epsilon-range", "The epsilon of a stable top-k must be at least 1e-4.")
         _ = self.choice, self.test  # each refuses what it cannot use
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "stable"
 
     @property
     def choice(self) -> GapChoice:

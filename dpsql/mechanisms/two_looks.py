@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,7 @@ class TwoLooks:
     (0.03, 0.2021)
     """
 
+    name: ClassVar[str] = "two_looks"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k: int
@@ -88,11 +90,6 @@ class TwoLooks:
         check_tail(delta_of_each(self.delta, self.weighed_groups))  # of the threshold, which is found after a charge
         if self.counts_rho is not None:
             _ = self.histogram
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "two_looks"
 
     @property
     def rho(self) -> Rho:

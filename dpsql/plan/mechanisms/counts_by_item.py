@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, discrete_gaussian_offset
-from dpsql.accounting.tails import laplace_offset
+from dpsql.accounting import ZCDP, discrete_gaussian_offset, laplace_offset
 from dpsql.intervals import SharedNoise, find_offset
 from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection

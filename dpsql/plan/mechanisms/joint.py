@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal
 from dpsql.mechanisms import EvidenceGate, JointExponential, Noise
-from dpsql.mechanisms.gaussian_threshold import FALSE_ALARM
+from dpsql.mechanisms.base import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
 from dpsql.plan.mechanisms.base import (
     CountNoise,

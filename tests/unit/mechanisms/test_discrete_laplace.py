@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from support.laws import discrete_laplace_law, fits, goodness, rejects
 
-from dpsql.accounting.tails import laplace_difference_offset, laplace_offset
+from dpsql.accounting import laplace_difference_offset, laplace_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms import OperatingSystemNoise, discrete_laplace
 

@@ -16,7 +16,7 @@ from mpmath.ctx_iv import MPIntervalContext
 from support.laws import ScriptedNoise, SeededNoise, Steps, fits, goodness, peeling_law, rejects
 
 from dpsql.errors import UsageError
-from dpsql.mechanisms import Histogram, JointExponential, OperatingSystemNoise, Selection, TopKMechanism
+from dpsql.mechanisms import Histogram, JointExponential, OperatingSystemNoise, Selection
 from dpsql.mechanisms.sampling.noise import BitReader
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -211,7 +211,7 @@ def test_the_coin_falls_as_often_as_it_should(
 @pytest.mark.parametrize("candidates", [1, 2, 3, 20])
 @pytest.mark.parametrize("k", [1, 3, 50])
 def test_a_sequence_holds_a_candidate_once_and_is_paid_for_once(k: int, candidates: int) -> None:
-    mechanism: TopKMechanism = JointExponential(Epsilon("0.4"), k)
+    mechanism = JointExponential(Epsilon("0.4"), k)
     selection = mechanism.select(Histogram((0,) * candidates, 0), NOISE)
     assert len(selection.positions) == len(set(selection.positions)) == min(k, candidates)
     assert set(selection.positions) <= set(range(candidates))

@@ -16,7 +16,7 @@ import pytest
 from support.laws import ScriptedNoise, agree, fits, goodness, outcome, peeling_law, rejects_early
 
 from dpsql.errors import UsageError
-from dpsql.mechanisms import Histogram, OperatingSystemNoise, Peeling, Selection, TopKMechanism
+from dpsql.mechanisms import Histogram, OperatingSystemNoise, Peeling, Selection
 from dpsql.quantities import Delta, Epsilon
 
 dp.enable_features("contrib")
@@ -92,7 +92,7 @@ def test_selections_have_the_law_of_noisy_top_k() -> None:
 @pytest.mark.parametrize("candidates", [1, 2, 3, 20])
 @pytest.mark.parametrize("k", [1, 3, 50])
 def test_every_candidate_can_be_returned_once_and_each_is_paid_for(k: int, candidates: int) -> None:
-    mechanism: TopKMechanism = Peeling(Epsilon("0.4"), k)
+    mechanism = Peeling(Epsilon("0.4"), k)
     selection = mechanism.select(Histogram((0,) * candidates, 0), NOISE)
     assert len(selection.positions) == len(set(selection.positions)) == min(k, candidates)
     assert set(selection.positions) <= set(range(candidates))

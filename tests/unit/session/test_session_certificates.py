@@ -24,8 +24,8 @@ from dpsql.accounting import (
     TheoremTwoFilter,
     item_epsilon,
     items_bought,
+    laplace_offset,
 )
-from dpsql.accounting.tails import laplace_offset
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
