@@ -26,7 +26,6 @@ from dpsql.accounting.certificates import (
     TheoremTwoFilter,
     describe_periods,
     item_epsilon,
-    item_price,
     items_bought,
     total_after,
 )
@@ -45,7 +44,9 @@ from dpsql.accounting.guarantees import (
     Steps,
     add_losses,
     delta_of_zcdp,
+    epsilon_of_draws,
     epsilon_of_zcdp,
+    item_price,
     noisy_max_curve,
     rho_of_total,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "describe_periods",
     "discrete_gaussian_offset",
     "discrete_gaussian_tail",
+    "epsilon_of_draws",
     "epsilon_of_zcdp",
     "fold_values",
     "format_percent",

@@ -166,9 +166,10 @@ def add_largest(state: BudgetState, values: Iterable[BudgetState]) -> BudgetStat
     `state` is of the queries that every unit counts in, `values` are of those that only units of one value count in. A
     unit has one value, so it has lost at most this much, in each currency.
     """
-    found = list(values)
-    spent, permanent, used = (max(map(amount, found), default=Fraction(0)) for amount in (_spent, _permanent, _used))
-    # the most that is used may be of another value than the most that is spent
+    spent = permanent = used = Fraction(0)
+    for value in values:  # the most that is used may be of another value than the most that is spent
+        spent, permanent = max(spent, value.spent), max(permanent, value.permanent)
+        used = max(used, value.spent + value.reserved)
     return BudgetState(state.spent + spent, state.permanent + permanent, state.reserved + used - spent)
 
 
@@ -178,19 +179,7 @@ def fold_values(state: BudgetState, values: Iterable[BudgetState]) -> BudgetStat
     What is reserved for a value counts as spent: its settlement changes nothing any more.
     """
     most = add_largest(BudgetState(), values)
-    return replace(state, spent=state.spent + _used(most), permanent=state.permanent + most.permanent)
-
-
-def _spent(state: BudgetState) -> Fraction:
-    return state.spent
-
-
-def _permanent(state: BudgetState) -> Fraction:
-    return state.permanent
-
-
-def _used(state: BudgetState) -> Fraction:
-    return state.spent + state.reserved
+    return replace(state, spent=state.spent + most.spent + most.reserved, permanent=state.permanent + most.permanent)
 
 
 def check_settlement(worst_case: BudgetVector, loss: Fraction) -> None:

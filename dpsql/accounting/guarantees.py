@@ -30,6 +30,8 @@ from typing import ClassVar, Protocol, Self
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
+_GRID = 10**12  # of numbers that are rounded down
+
 
 class Certificate(StrEnum):
     """Kind of proof for the guarantee of a session; one for the whole session."""
@@ -116,6 +118,22 @@ class BoundedRange:
         return Rho(self.epsilon.value**2 / Fraction(8))
 
 
+def epsilon_of_draws(rho: Fraction, draws: int = 1) -> Epsilon:
+    """Return the largest epsilon of a draw of which so many cost rho together, rounded down to twelve decimals."""
+    return Epsilon(Fraction(math.isqrt(math.floor(8 * rho / draws * _GRID**2)), _GRID))
+
+
+def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
+    """Return what one item takes of the currency that is refunded."""
+    match certificate:
+        case Certificate.zcdp:
+            return BoundedRange(epsilon).rho.value
+        case Certificate.pure:
+            return epsilon.value
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(1)
+
+
 @dataclass(frozen=True, slots=True)
 class PureLoss:
     """The loss of one release under the certificate `pure`: a likelihood ratio within exp(+-epsilon), but for delta."""
@@ -177,7 +195,6 @@ def add_losses(losses: Sequence[Loss]) -> Loss:
 
 
 _MARGIN = 1e-10
-_GRID = 10**12
 _LOWEST, _HIGHEST = -15.0, 25.0
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _Divergence = Callable[[float], float]  # by its order, which exceeds 1

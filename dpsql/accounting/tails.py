@@ -63,13 +63,13 @@ def _wide_tail(sigma: float, at_least: int) -> float:
     [n, n + 1]. Z exceeds the integral by less than any double can tell.
     """
     if at_least <= 0:
-        return min(1.0, math.nextafter(1.0 - _normal_tail((1 - at_least) / sigma) * (1.0 - _SLACK), 2.0))
-    first = at_least - 0.5 if at_least - 0.5 >= sigma else at_least - 1
-    return max(sys.float_info.min, _normal_tail(first / sigma) * (1.0 + _SLACK))
-
-
-def _normal_tail(deviations: float) -> float:
-    return math.erfc(deviations / math.sqrt(2.0)) / 2.0
+        first: float = 1 - at_least
+    else:
+        first = at_least - 0.5 if at_least - 0.5 >= sigma else at_least - 1
+    continuous = math.erfc(first / sigma / math.sqrt(2.0)) / 2.0
+    if at_least <= 0:
+        return min(1.0, math.nextafter(1.0 - continuous * (1.0 - _SLACK), 2.0))
+    return max(sys.float_info.min, continuous * (1.0 + _SLACK))
 
 
 def delta_of_each(delta: Delta, parts: int) -> float:

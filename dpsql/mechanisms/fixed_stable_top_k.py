@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.accounting import ZCDP, BoundedRange, epsilon_of_draws
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Histogram, Selection
 from dpsql.mechanisms.limited_domain import LimitedDomain
@@ -16,7 +15,6 @@ from dpsql.mechanisms.sampling.race import race
 from dpsql.mechanisms.stable_top_k import GapChoice, PTRGaussian, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
-_GRID = 10**12
 _LEAST_RHO = Fraction(1, 10**8)  # keeps the variance within what the test takes
 
 
@@ -82,7 +80,7 @@ class FixedStableTopK:
     def choice(self) -> GapChoice:
         """Return the proposal of k, for a quarter of rho."""
         regulariser = distance_regulariser(self.k, self.k_bar, penalty=self.penalty)
-        return GapChoice(_compute_epsilon(self.rho.value / 4), self.k_bar, regulariser, self.sensitivity)
+        return GapChoice(epsilon_of_draws(self.rho.value / 4), self.k_bar, regulariser, self.sensitivity)
 
     @property
     def test(self) -> PTRGaussian:
@@ -91,7 +89,7 @@ class FixedStableTopK:
 
     def fill(self, draws: int) -> Epsilon:
         """Return the epsilon of each of `draws` draws that cost half of rho together."""
-        return _compute_epsilon(self.rho.value / (2 * draws))
+        return epsilon_of_draws(self.rho.value / 2, draws)
 
     @property
     def worst_case(self) -> ZCDP:
@@ -146,9 +144,3 @@ class FixedStableTopK:
 
 def _make_selection(proposed: int, *, stable: frozenset[int], filled: tuple[int, ...]) -> FixedStableSelection:
     return FixedStableSelection(proposed, held=True, stable=stable, filled=filled, stopped_at_bottom=False)
-
-
-def _compute_epsilon(rho: Fraction) -> Epsilon:
-    """Return sqrt(8 * rho), rounded down to a grid of 1e-12, so that epsilon**2 / 8 is never above rho."""
-    scaled = 8 * rho * _GRID**2
-    return Epsilon(Fraction(math.isqrt(scaled.numerator // scaled.denominator), _GRID))

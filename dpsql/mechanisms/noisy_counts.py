@@ -55,8 +55,7 @@ class NoisyCounts:
 
     def items(self, labels: int) -> int:
         """Return how many items of epsilon**2 / 8 the release of `labels` counts costs."""
-        bound = self.max_groups_contributed
-        return labels if bound is None else min(labels, bound)
+        return _count_charged(labels, self.max_groups_contributed)
 
     def loss(self, labels: int) -> Rho:
         """Return the rho of the release of `labels` counts."""
@@ -107,8 +106,7 @@ class LaplaceCounts:
 
     def items(self, labels: int) -> int:
         """Return how many items of epsilon the release of `labels` counts costs."""
-        bound = self.max_groups_contributed
-        return labels if bound is None else min(labels, bound)
+        return _count_charged(labels, self.max_groups_contributed)
 
     def release(self, counts: Sequence[int], noise: Noise) -> list[int]:
         """Return the noisy counts, integers that may be negative."""
@@ -117,6 +115,11 @@ class LaplaceCounts:
 
 
 CountRelease = NoisyCounts | LaplaceCounts
+
+
+def _count_charged(labels: int, max_groups_contributed: int | None) -> int:
+    """Return how many of so many labels one unit can be counted in, which are those that cost an item."""
+    return labels if max_groups_contributed is None else min(labels, max_groups_contributed)
 
 
 _ROOT_STEPS = 2**20  # square roots are rounded up to a multiple of 1 / _ROOT_STEPS
@@ -180,8 +183,7 @@ class SharedTotal:
     @property
     def items(self) -> int:
         """Return how many items of epsilon**2 / 8 the release costs."""
-        bound = self.max_groups_contributed
-        return self.measures * (self.labels if bound is None else min(self.labels, bound))
+        return self.measures * _count_charged(self.labels, self.max_groups_contributed)
 
     @property
     def rho(self) -> Rho:

@@ -30,7 +30,27 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 
 @dataclass(frozen=True, slots=True)
-class Peeling:
+class _ItemsOfKnownNames:
+    """Parameters of at most k items over a known domain: the epsilon of one, and the reach of a unit."""
+
+    name: ClassVar[str] = "peeling"  # in SQL
+    epsilon: Epsilon
+    k: int
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+        check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
+
+    @property
+    def worst_case(self) -> ZCDP:
+        """The loss of k items."""
+        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Peeling(_ItemsOfKnownNames):
     """Peel k of all candidates of a public domain with Gumbel noise; there is no BOTTOM.
 
     Given: epsilon is the bounded-range parameter of one draw; k >= 1. The domain is public or a function of earlier
@@ -51,21 +71,6 @@ class Peeling:
     >>> mechanism.worst_case.rho, mechanism.worst_case.delta
     (Rho(0.05), Delta(0))
     """
-
-    name: ClassVar[str] = "peeling"  # in SQL
-    epsilon: Epsilon
-    k: int
-    sensitivity: int = 1
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        check_sensitivity(self.sensitivity)
-        check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def worst_case(self) -> ZCDP:
-        """The loss of k steps."""
-        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the selection with the exact law of repeated exponential mechanisms over all candidates."""
@@ -130,7 +135,7 @@ class EvidentSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidentPeeling:
+class EvidentPeeling(_ItemsOfKnownNames):
     """Peel known names with Gumbel noise against BOTTOM; where that comes first, go on only if a gate opens.
 
     BOTTOM stands at R ln(d / beta') / epsilon for d candidates. If it comes after j < k names, k - j - 1 items are
@@ -155,21 +160,7 @@ class EvidentPeeling:
     Fraction(19, 10)
     """
 
-    name: ClassVar[str] = "peeling"  # in SQL
-    epsilon: Epsilon
-    k: int
-    sensitivity: int = 1
     has_gate: bool = True
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        check_sensitivity(self.sensitivity)
-        check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def worst_case(self) -> ZCDP:
-        """The loss of k items."""
-        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
 
     @property
     def _rate(self) -> Fraction:

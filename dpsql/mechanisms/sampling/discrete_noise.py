@@ -91,8 +91,11 @@ def _power_of_exp(power: int, places: int) -> int:
     terms = places
     while True:
         parts = math.factorial(terms)
-        low = sum((-1) ** at * (parts // math.factorial(at)) for at in range(terms))
-        below, above = (int((least**power << places) // parts**power) for least in (low, low + 1))
+        low = 0
+        for at in range(terms):
+            low += (-1) ** at * (parts // math.factorial(at))
+        below = int((low**power << places) // parts**power)
+        above = int(((low + 1) ** power << places) // parts**power)
         if below == above:
             return below
         terms *= 2
@@ -115,28 +118,26 @@ def laplace_draw(p: int, q: int, *, reader: BitReader) -> int:
 
 
 def discrete_gaussian(variance: Fraction, noise: Noise, *, count: int) -> list[int]:
-    """Return `count` independent draws of N_Z(0, variance); `variance` is sigma squared and positive."""
+    """Return `count` independent draws of N_Z(0, variance); `variance` is sigma squared and positive.
+
+    By rejection from a discrete Laplace of scale s, the root of the variance rounded down, plus 1.
+    """
     if variance <= 0:
         raise UsageError("variance-range", "The variance of a discrete Gaussian must be positive.")
     draws = many_gaussians(variance, noise, count=count) if count >= _MANY else None
     if draws is not None:
         return draws
-    reader = BitReader(noise)
-    return [_gaussian(variance.numerator, variance.denominator, reader=reader) for _ in range(count)]
-
-
-def _gaussian(p: int, q: int, *, reader: BitReader) -> int:
-    """Return a draw of N_Z(0, p / q), by rejection from a discrete Laplace of scale s, its root rounded down, plus 1.
-
-    x is kept with probability exp(-e), e = (|x| - p/(q s))**2 / (2 p/q) = (|x| q s - p)**2 / (2 p q s**2).
-    """
+    p, q = variance.as_integer_ratio()
     scale = math.isqrt(p // q) + 1
     step, spread = q * scale, 2 * p * q * scale * scale
-    while True:
+    reader, kept = BitReader(noise), list[int]()
+    while len(kept) < count:
         candidate = laplace_draw(scale, 1, reader=reader)
         excess = abs(candidate) * step - p
+        # x is kept with probability exp(-e), e = (|x| - p/(q s))**2 / (2 p/q) = (|x| q s - p)**2 / (2 p q s**2)
         if bernoulli_exp(excess * excess, spread, reader=reader):
-            return candidate
+            kept.append(candidate)
+    return kept
 
 
 MOST_VARIANCE = 2**72  # beyond it a double does not hold s E finely enough to decide most of them
