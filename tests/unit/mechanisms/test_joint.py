@@ -15,7 +15,6 @@ import pytest
 from mpmath.ctx_iv import MPIntervalContext
 from support.laws import ScriptedNoise, SeededNoise, Steps, fits, goodness, peeling_law, rejects
 
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, JointExponential, OperatingSystemNoise, Selection
 from dpsql.mechanisms.sampling.noise import BitReader
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -238,17 +237,6 @@ def test_ten_thousand_candidates_give_a_hundred(gap: int) -> None:
     if gap >= 10**6:
         assert selection.positions == tuple(range(100))
     assert worst_member(counts, selection.positions) < 3_000  # 2 / epsilon * (100 ln 10,000 + 100) is 2,042
-
-
-def test_a_domain_that_was_cut_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-cut\]"):
-        JointExponential(Epsilon(1), 1).select(Histogram((5, 4), 3), NOISE)
-
-
-@pytest.mark.parametrize(("code", "epsilon", "k"), [("k-range", "1", 0), ("epsilon-range", "1e-10", 1)])
-def test_parameters_that_mean_nothing_are_refused(code: str, epsilon: str, k: int) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        JointExponential(Epsilon(epsilon), k)
 
 
 @pytest.mark.parametrize("beta", [0.3, 0.05])
