@@ -18,7 +18,7 @@ import numpy as np
 from dpsql.accounting import BudgetVector, Loss, add_losses
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError, Unsupported, UsageError
-from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
+from dpsql.intervals import AveragePlace, SpreadLaw, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.base import ReadPlaces
 from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from dpsql.spread_intervals import SpreadLaw
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
