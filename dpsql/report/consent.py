@@ -27,16 +27,32 @@ from types import MappingProxyType
 
 from dpsql.accounting import BudgetVector
 from dpsql.dialects import quote_text, write_name
-from dpsql.display import plural, unit_noun, with_article
+from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
-from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
+from dpsql.sql.ir.tree import ColumnRef, strip_casts
 from dpsql.terms import Terms
+
+
+def describe_key(query: PrivateQuery) -> tuple[str, str]:
+    """Return what one key of the query is called, and several: by the names of the columns that show them."""
+    names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
+    if len(query.keys) == 1 and names:
+        name = next(iter(names))
+        # the name of an expression may be any word, and so may that of a cast without AS
+        is_noun = isinstance(strip_casts(query.keys[0]), ColumnRef) and "::" not in name and "(" not in name
+        is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
+        if is_noun and not is_word:  # "10 ns" says nothing
+            return f'value of "{name}"', f'values of "{name}"'
+        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
+    listed = " and ".join(names)
+    return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
+
 
 _WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
 _CHEAP = Fraction(1, 10)  # of what is left of the budget

@@ -13,9 +13,8 @@ from dpsql.ledger.record import Entry
 from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.report.balance import Balance, describe_outcome, read_balances
+from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
 from dpsql.report.forecast import free_plan_table, plan_columns
-from dpsql.report.used_shares import trace_rises
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog

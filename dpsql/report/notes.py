@@ -20,8 +20,7 @@ from dpsql.plan.mechanisms.record import describe_about
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
-from dpsql.report.consent import has_consent, is_admitted
-from dpsql.report.key_nouns import describe_key
+from dpsql.report.consent import describe_key, has_consent, is_admitted
 from dpsql.report.measure_words import describe_ends, read_argument
 from dpsql.sql.ir.measures import Aggregate, Measure, is_presence
 from dpsql.sql.ir.scope import split_conjuncts
