@@ -116,6 +116,9 @@ def _build_receipt(
     plan, is_replayed = part.plan, part.is_replayed
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
+    bounds = report.describe_bounds(query, drawn.bounded_by)
+    if query.quantiles:
+        bounds = "; ".join(filter(None, [bounds, report.describe_quantiles(plan, released)]))
     return Receipt(
         mechanism=drawn.mechanism,
         k=drawn.k,
@@ -139,7 +142,7 @@ def _build_receipt(
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
         read_as=query.clause.words if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
-        bounds=_describe_bounds(plan, released) if query.quantiles else report.describe_bounds(query, drawn.bounded_by),
+        bounds=bounds,
         cut=query.bucket_note,
         list_note="; ".join(filter(None, [query.k_note if drawn.k == plan.k else "", query.list_note])),
         legs=released.legs,
@@ -153,14 +156,6 @@ def _build_receipt(
         outdone_by="" if is_replayed or part.rise.share else report.find_larger_part(balance),
         more=None if is_replayed else report.count_more(plan, balance.remaining, loss=released.loss),
     )
-
-
-def _describe_bounds(plan: planning.Plan, released: planning.Release) -> str:
-    """Return in words what bounds each unit in the values of an answer that has quantiles."""
-    from dpsql.report.quantile_notes import describe_quantiles
-
-    bounds = report.describe_bounds(plan.query, released.terms.bounded_by)
-    return "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
 
 
 def _describe_measures(

@@ -8,6 +8,7 @@ from dpsql.report.balance import (
     read_balance,
     read_balances,
 )
+from dpsql.report.bound_notes import describe_bounds, describe_quantiles
 from dpsql.report.consent import find_refusal, warn_of_reach, write_list_note
 from dpsql.report.forecast import (
     Forecast,
@@ -22,7 +23,7 @@ from dpsql.report.forecast import (
     simulate_recall,
 )
 from dpsql.report.free_answers import FreeAnswers, history_table
-from dpsql.report.notes import describe_bounds, describe_need, explain_short_answer, find_waste, note_ranking
+from dpsql.report.notes import describe_need, explain_short_answer, find_waste, note_ranking
 
 __all__ = [
     "Balance",
@@ -36,6 +37,7 @@ __all__ = [
     "describe_bounds",
     "describe_cost",
     "describe_need",
+    "describe_quantiles",
     "explain_short_answer",
     "explain_shortfall",
     "find_larger_part",

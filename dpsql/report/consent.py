@@ -38,6 +38,10 @@ from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
 from dpsql.sql.ir.tree import ColumnRef, strip_casts
 from dpsql.terms import Terms
 
+_WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
+_CHEAP = Fraction(1, 10)  # of what is left of the budget
+_TRIED_BOUNDS = (3, 1)
+
 
 def describe_key(query: PrivateQuery) -> tuple[str, str]:
     """Return what one key of the query is called, and several: by the names of the columns that show them."""
@@ -52,11 +56,6 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
         return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
-
-
-_WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
-_CHEAP = Fraction(1, 10)  # of what is left of the budget
-_TRIED_BOUNDS = (3, 1)
 
 
 @dataclass(frozen=True, slots=True)
