@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
-    from dpsql.report.found_bounds import BoundsSuggestion
     from dpsql.report.policy_check import Check
-    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest
+    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
     DataPlace = str | Path | duckdb.DuckDBPyConnection | Engine | None
 
