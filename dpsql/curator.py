@@ -328,7 +328,7 @@ def materialize(
 
 def _select_materialized(policy: Policy, table: str | None) -> list[str]:
     """Return the tables to materialize: one, or all that the policy lists; raise `PolicyError` where there are none."""
-    from dpsql.policy.starter import spell
+    from dpsql.policy.toml import spell
 
     listed = [name for name, each in policy.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     hint = 'Write materialized = [["column"]] below the table.'

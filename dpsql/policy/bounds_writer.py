@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.policy.starter import spell
-from dpsql.policy.toml import KeyPath, find_value, read_keys, split_statements
+from dpsql.policy.toml import KeyPath, find_value, read_keys, spell, split_statements
 
 BoundsTable = Mapping[str, Any]  # of a policy file: rows, and of columns max, min and each
 

@@ -7,7 +7,6 @@ text that the reader has accepted, and only places errors: a wrong line can neve
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -208,9 +207,35 @@ def _unusable(code: str, reason: str, *, path: Path) -> PolicyError:
     return PolicyError(code, reason, hint="Give the path of a readable TOML file.", place=str(path))
 
 
+def spell(name: str) -> str:
+    """Return the name as a TOML key: bare if it can be, else quoted.
+
+    >>> spell("reads"), spell("two words")
+    ('reads', '"two words"')
+    """
+    return name if _BARE.fullmatch(name) else quote(name)
+
+
+def quote(name: str) -> str:
+    r"""Return the name as a TOML string of one line; what does not print is escaped, so it can end or colour nothing.
+
+    >>> print(quote('a"b\\c\n'), quote("\x7f"))
+    "a\"b\\c\u000a" "\u007f"
+    """
+    return '"' + "".join(map(_escaped, name)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}"
+
+
 def _join(path: KeyPath) -> str:
-    """Spell a key path as TOML does, quoting what is no bare key."""
-    return ".".join(key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in path)
+    """Return a key path as TOML has it."""
+    return ".".join(map(spell, path))
 
 
 def _iterate_keys(

@@ -20,7 +20,7 @@ from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
 from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import PrivateQuery

@@ -16,7 +16,7 @@ from math import inf, prod
 from dpsql.errors import Refusal
 from dpsql.plan.measures.rows import Count
 from dpsql.policy import PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.terms import read_whole_number

@@ -26,7 +26,7 @@ from dpsql.plan.measures.distances import FEWEST_STEPS, count_half
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.spread_intervals import SpreadLaw
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure
 from dpsql.sql.ir.spread import Statistic
