@@ -28,9 +28,8 @@ from dpsql.mechanisms.rank_from_top import RankFromTop
 from dpsql.plan import ExternalRelease
 from dpsql.plan.mechanisms.base import sqrt_rounded_down
 from dpsql.policy import Bounds, ColumnBounds
-from dpsql.policy.bounds_writer import list_bound_lines, merge_bounds
 from dpsql.policy.tables import check_bounds
-from dpsql.policy.toml import spell
+from dpsql.policy.toml import list_bound_lines, merge_bounds, spell
 from dpsql.quantities import Delta, Epsilon
 from dpsql.report.forecast import describe_at_most
 from dpsql.session import Session, has_release, release_external
