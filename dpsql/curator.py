@@ -261,7 +261,7 @@ def verify_ledger(ledger: str | Path | DatabaseUrl) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
     if is_url(ledger):
         require_psycopg()
-        from dpsql.ledger.postgres.ledger import verify as verify_postgres
+        from dpsql.ledger.postgres_ledger import verify as verify_postgres
 
         return verify_postgres(DatabaseUrl.of(ledger))
     from dpsql.ledger import verify

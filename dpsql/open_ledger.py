@@ -84,7 +84,7 @@ def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
 def _open_durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
     if isinstance(place, DatabaseUrl):
         require_psycopg()
-        from dpsql.ledger.postgres.ledger import PostgresLedger
+        from dpsql.ledger.postgres_ledger import PostgresLedger
 
         return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
     from dpsql.ledger import SQLiteLedger
@@ -96,7 +96,7 @@ def reopen_ledger(place: str | Path | DatabaseUrl) -> Ledger:
     """Open an existing ledger on the terms that it records. Raises `LedgerError`."""
     if is_url(place):
         require_psycopg()
-        from dpsql.ledger.postgres.ledger import PostgresLedger
+        from dpsql.ledger.postgres_ledger import PostgresLedger
 
         return PostgresLedger.open(DatabaseUrl.of(place))
     from dpsql.ledger import SQLiteLedger

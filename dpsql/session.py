@@ -32,7 +32,6 @@ from dpsql.answer import Answer
 from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
-from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import cache
@@ -115,7 +114,7 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        log = failures.ChargeLog()
+        log = ledgers.ChargeLog()
         try:
             found = self._answer_free(
                 text, parameters, stop=stop, implicit=implicit, postgres=postgres, consent=consent
@@ -308,7 +307,7 @@ class Session:
         return replace(part, stored=stored)
 
     def _release_parts(
-        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
+        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: ledgers.ChargeLog
     ) -> list[AnswerPart]:
         """Return the plans of a statement with their answers; release those that are not stored."""
         if len(parts) > 1:
@@ -331,7 +330,7 @@ class Session:
         log.is_complete = True
         return answered
 
-    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: failures.ChargeLog) -> AnswerPart:
+    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: ledgers.ChargeLog) -> AnswerPart:
         """Make the release of a plan; return it with the answer to show."""
         own, plan = self._dependencies, planning.draw_places(asked, self._dependencies.noise)
         made = list[planning.Release]()
@@ -367,7 +366,7 @@ class Session:
         *,
         draw: Callable[[engines.Exact, Execute], planning.PackedRelease],
         shared: bool,
-        log: failures.ChargeLog,
+        log: ledgers.ChargeLog,
         stop: engines.Stop | None = None,
     ) -> ledgers.Settled:
         """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
@@ -384,7 +383,7 @@ class Session:
         grid_ms = own.terms.answer_grid_ms
         # an engine that cannot run is found out before anything is reserved
         with (
-            failures.mark_charge(failures.SETTLING) as charged,
+            ledgers.mark_charge(ledgers.SETTLING) as charged,
             time_grid.hold_failure_to_grid(grid_ms) as start_clock,
             engines.take_turn(own.engine, stop),
         ):
@@ -424,11 +423,11 @@ class Session:
                 return settled
             settled = reservation.settle(
                 request.worst_case.refundable,
-                failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
+                ledgers.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
             )
             log.rises.append(settled.rise)
             if isinstance(failure, errors.EngineError):
-                failures.restate(failure, f"{failure.reason[:-1]}: {failures.describe_charge(settled.rise.percent)}.")
+                ledgers.restate(failure, f"{failure.reason[:-1]}: {ledgers.describe_charge(settled.rise.percent)}.")
             raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
@@ -613,7 +612,7 @@ class Session:
             return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
 
         if stored is None:
-            request, log = own.request(release.text, release.loss, key=release.key, repeated=True), failures.ChargeLog()
+            request, log = own.request(release.text, release.loss, key=release.key, repeated=True), ledgers.ChargeLog()
             try:
                 shared = own.terms.limits.share_replays
                 settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared, log=log)

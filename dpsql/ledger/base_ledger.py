@@ -34,14 +34,18 @@ from dpsql.accounting import (
 )
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import (
+    RESERVING,
+    Failures,
     Outcome,
     Request,
     Reservation,
     Settled,
     admit,
     compute_remaining,
+    mark_charge,
+    refuse_after,
+    release_on_interrupt,
 )
-from dpsql.ledger.failures import RESERVING, Failures, mark_charge, refuse_after, release_on_interrupt
 from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
 from dpsql.ledger.record import (
     GENESIS,

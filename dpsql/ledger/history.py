@@ -15,7 +15,7 @@ from typing import Any
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods, fold_values
 from dpsql.errors import LedgerError
-from dpsql.ledger.failures import FAILED
+from dpsql.ledger.base import FAILED
 from dpsql.ledger.record import (
     GENESIS,
     Calendar,

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
-from dpsql.ledger.base import ledger_closed, ledger_forked
+from dpsql.ledger.base import Failures, ledger_closed, ledger_forked
 from dpsql.ledger.base_ledger import Ledger, LedgerTransaction, begin, new_terms
-from dpsql.ledger.failures import Failures
 from dpsql.ledger.history import History
 from dpsql.ledger.record import (
     GENESIS,

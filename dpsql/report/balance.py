@@ -32,10 +32,9 @@ from dpsql.accounting import (
 )
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import compute_remaining, sum_entries
+from dpsql.ledger.base import FAILED, compute_remaining
 from dpsql.ledger.base_ledger import Ledger
-from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import Calendar, Entry
+from dpsql.ledger.record import Calendar, Entry, sum_entries
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon

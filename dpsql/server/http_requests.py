@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpsql.answer_json import encode_value
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
-from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.gateway import Gateway, fault
 from dpsql.server.memory import Holding, MemoryQuota

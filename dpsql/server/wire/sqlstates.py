@@ -15,7 +15,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
 
 _STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",

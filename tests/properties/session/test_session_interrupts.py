@@ -25,7 +25,7 @@ import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import SQLiteLedger, verify
 from dpsql.ledger.record import Entry
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger.sqlite_files import Sidecars
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE user_id <> -{} GROUP BY article TOP 2 PRIVATE"

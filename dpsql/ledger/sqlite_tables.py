@@ -13,7 +13,7 @@ from datetime import datetime
 
 from dpsql.accounting import BudgetState, BudgetVector, CertificateTerms
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import Outcome, Request, sum_entries
+from dpsql.ledger.base import Outcome, Request
 from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement
 from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
 from dpsql.ledger.record import (
@@ -30,8 +30,9 @@ from dpsql.ledger.record import (
     encode_fraction,
     encode_periods,
     encode_terms,
+    sum_entries,
 )
-from dpsql.ledger.sqlite.files import APPLICATION_ID, damaged, header
+from dpsql.ledger.sqlite_files import APPLICATION_ID, damaged, header
 
 # A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
 VERSION = 6  # with budgets of values, entries that repeat others or none, and certificate and periods or none
