@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.connect import open_budget, reopen_ledger, require_psycopg
 from dpsql.errors import EngineError, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine, report_confinement
-from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
 from dpsql.quantities import Epsilon, Number
 
@@ -46,7 +46,7 @@ def write_starter(
 
     load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
-        from dpsql.starter_sources import describe_engine
+        from dpsql.registration import describe_engine
 
         source = DataSource(place, options=options)
         tables, unread = describe_engine(source)
@@ -55,12 +55,12 @@ def write_starter(
         reason, hint = "Only the URL of an engine has options.", "Leave --option out."
         raise UsageError("source-option", reason, hint=hint, place="source.options")
     if isinstance(place, str) and names_files(place):
-        from dpsql.starter_sources import describe_address
+        from dpsql.registration import describe_address
 
         return starter(Found(place, describe_address(place)))
     path = Path(place)
     if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
-        from dpsql.starter_sources import describe_files
+        from dpsql.registration import describe_files
 
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
     from dpsql.engines.duckdb.schema import describe_schema
@@ -77,7 +77,7 @@ def write_starter(
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
     from dpsql.policy.starter import FoundTable
-    from dpsql.starter_sources import describe_column
+    from dpsql.registration import describe_column
 
     targets = {column: names.get((table.schema, target)) for column, target in table.leads_to.items()}
     leads = {column: target for column, target in targets.items() if target is not None}

@@ -26,9 +26,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dpsql.answer_json import encode_value
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
 from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.report.answer_json import encode_value
 from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.gateway import Gateway, fault
 from dpsql.server.memory import Holding, MemoryQuota

@@ -19,8 +19,8 @@ from support.laws import discrete_gaussian_law
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
-from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.receipt import Receipt, format_share
+from dpsql.report.answer_json import encode_answer, encode_notes
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999, 0.999999])

@@ -18,9 +18,9 @@ from support.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, session
 
 import dpsql
 from dpsql import time_grid
-from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
 from dpsql.time_grid import hold_to_grid
 

@@ -14,11 +14,11 @@ from support.session_kit import session_on
 
 import dpsql
 from dpsql.answer import Answer
-from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.intervals import SharedNoise, ValueNoise, widen_shares
 from dpsql.mechanisms import NoisyCounts, SharedTotal
 from dpsql.plan.release import decode_steps
 from dpsql.quantities import Epsilon
+from dpsql.report.answer_json import encode_answer, encode_notes
 from dpsql.session import Session
 from dpsql.sql.ir.measures import DISTINCT_UNITS
 
