@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.plan import Plan
     from dpsql.receipt import Receipt
-    from dpsql.report import Balance, Forecast
+    from dpsql.report.balance import Balance
+    from dpsql.report.forecast import Forecast
     from dpsql.session import Session
 
     __version__: str

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql import engines, report
+from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE, Rise
 from dpsql.answer import (
@@ -25,8 +25,12 @@ from dpsql.answer import (
     show_ratio_ends,
 )
 from dpsql.receipt import Receipt, Total
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report.balance import Balance, find_larger_part, read_balance
+from dpsql.report.bound_notes import describe_bounds, describe_quantiles
+from dpsql.report.forecast import count_more, count_more_together
+from dpsql.report.notes import explain_short_answer
 from dpsql.sql.ir.statements import Output
+from dpsql.terms import SessionDependencies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,12 +64,12 @@ def build_answer(
     for part in parts:
         plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
-        balance = own.read_balance(plan.charged_values)
+        balance = read_balance(own.ledger, own.terms, values=plan.charged_values)
         releases.append(released)
         receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
-                report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
+                explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
             )
         protected |= dict.fromkeys(plan.query.protected)
         warned += plan.warnings
@@ -94,13 +98,14 @@ def _combine(
     """Return the receipt of a statement with several private queries, and how many more such statements fit."""
     pairs = zip(parts, releases, strict=True)
     drawn = [(part.plan, released.loss) for part, released in pairs if not part.is_replayed]
-    return Receipt.combine(receipts, more=report.count_more_together(drawn, own.read_balance))
+    more = count_more_together(drawn, lambda values: read_balance(own.ledger, own.terms, values=values))
+    return Receipt.combine(receipts, more=more)
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
     """Return the answer of a statement that reads no private row, and costs nothing."""
     receipt = Receipt.free(
-        own.read_balance().remaining,
+        read_balance(own.ledger, own.terms).remaining,
         nothing=own.terms.nothing,
         sealed=own.engine.sealed,
         isolation=own.engine.isolation,
@@ -110,15 +115,15 @@ def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
 
 
 def _build_receipt(
-    part: AnswerPart, released: planning.Release, *, own: SessionDependencies, balance: report.Balance
+    part: AnswerPart, released: planning.Release, *, own: SessionDependencies, balance: Balance
 ) -> Receipt:
     """Return the receipt of one release; one that is replayed is charged nothing."""
     plan, is_replayed = part.plan, part.is_replayed
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
-    bounds = report.describe_bounds(query, drawn.bounded_by)
+    bounds = describe_bounds(query, drawn.bounded_by)
     if query.quantiles:
-        bounds = "; ".join(filter(None, [bounds, report.describe_quantiles(plan, released)]))
+        bounds = "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
     return Receipt(
         mechanism=drawn.mechanism,
         k=drawn.k,
@@ -153,8 +158,8 @@ def _build_receipt(
         reread=plan.reread and not is_replayed,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
         rise=part.rise,
-        outdone_by="" if is_replayed or part.rise.share else report.find_larger_part(balance),
-        more=None if is_replayed else report.count_more(plan, balance.remaining, loss=released.loss),
+        outdone_by="" if is_replayed or part.rise.share else find_larger_part(balance),
+        more=None if is_replayed else count_more(plan, balance.remaining, loss=released.loss),
     )
 
 

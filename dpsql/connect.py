@@ -105,8 +105,7 @@ def open_session(
     from dpsql.policy.tables import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
-    from dpsql.session_dependencies import SessionDependencies
-    from dpsql.terms import Terms
+    from dpsql.terms import SessionDependencies, Terms
 
     catalog = build_catalog(engine, policy)
     if policy.materialized is not None or (policy.source is not None and policy.source.materialized is not None):

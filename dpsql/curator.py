@@ -222,8 +222,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.report import read_balances
-    from dpsql.report.balance import report_spending
+    from dpsql.report.balance import read_balances, report_spending
     from dpsql.terms import Terms
 
     known = load_policy(policy)

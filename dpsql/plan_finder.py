@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any
 
 from dpsql import plan as planning
-from dpsql import report
 from dpsql.engines import Stop
 from dpsql.errors import Refusal, Unsupported
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report.consent import warn_of_reach, write_list_note
+from dpsql.report.forecast import simulate_recall
+from dpsql.report.free_answers import FreeAnswers
+from dpsql.report.notes import describe_need, find_waste, note_ranking
 from dpsql.sql.analysis.domains import (
     find_group_query,
     find_guess_query,
@@ -26,6 +28,7 @@ from dpsql.sql.analysis.domains import (
     set_partition_values,
 )
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.terms import SessionDependencies
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,7 +48,7 @@ class PlanFinder:
     """
 
     own: SessionDependencies
-    free: report.FreeAnswers
+    free: FreeAnswers
     names: planning.NamesOfAccount
     salts: tuple[int, int]
 
@@ -101,16 +104,16 @@ class PlanFinder:
         if (stored is None or plan.fresh) and option is not None and option.value in planning.RETIRED:
             raise planning.refuse_retired(option)
         if query.explained:
-            plan = report.simulate_recall(plan, noise=self.own.noise)
-        plan = report.write_list_note(plan, self.own.terms)
+            plan = simulate_recall(plan, noise=self.own.noise)
+        plan = write_list_note(plan, self.own.terms)
         if len(plan.query.measures) > 1:
-            plan = report.note_ranking(plan)
+            plan = note_ranking(plan)
         described = replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=(*report.find_waste(plan), *report.warn_of_reach(plan)),
-            needs=report.describe_need(plan) if query.explained else "",
+            warnings=(*find_waste(plan), *warn_of_reach(plan)),
+            needs=describe_need(plan) if query.explained else "",
         )
         return PlannedQuery(described, stored)
 

@@ -25,7 +25,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, errors, report, time_grid
+from dpsql import engines, errors, time_grid
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE
 from dpsql.answer import Answer
@@ -33,12 +33,15 @@ from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.plan_finder import PlanFinder, PlannedQuery
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report import forecast as forecasts
+from dpsql.report import free_answers
+from dpsql.report.balance import Balance, read_balance, read_balances
+from dpsql.report.consent import find_refusal
 from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
-from dpsql.terms import Terms
+from dpsql.terms import SessionDependencies, Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +72,7 @@ class Session:
             max_k=own.terms.limits.max_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
-        self._free_answers = report.FreeAnswers(
+        self._free_answers = free_answers.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
         names = planning.NamesOfAccount(own.ledger, own.account, by_default=own.terms.uses_known_names)
@@ -264,13 +267,11 @@ class Session:
         if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
-            return build_free_answer(report.free_plan_table(), self._dependencies)
+            return build_free_answer(free_answers.free_plan_table(), self._dependencies)
         if parts and parts[0].plan.query.explained:
             plans = [part.plan for part in parts]
-            return build_free_answer(
-                report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select, consent=consent),
-                self._dependencies,
-            )
+            facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
+            return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         found = [replace(part, stored=None) if part.plan.fresh else part for part in parts]
         kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in found if part.stored is not None]
@@ -290,9 +291,9 @@ class Session:
         own, plan = self._dependencies, part.plan
         if part.stored is not None:
             return part
-        refusal = report.find_refusal(
+        refusal = find_refusal(
             plan,
-            lambda: own.read_balance(plan.charged_values).remaining,
+            lambda: read_balance(own.ledger, own.terms, values=plan.charged_values).remaining,
             terms=own.terms,
             given=given,
             postgres=postgres,
@@ -301,7 +302,7 @@ class Session:
             return part
         stored = None if plan.fresh else self._plans.find_stored(plan)
         if stored is None and isinstance(refusal, ledgers.Shortfall):
-            raise report.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
+            raise forecasts.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
         if stored is None:
             raise refusal
         return replace(part, stored=stored)
@@ -311,7 +312,7 @@ class Session:
     ) -> list[AnswerPart]:
         """Return the plans of a statement with their answers; release those that are not stored."""
         if len(parts) > 1:
-            report.check_together(
+            forecasts.check_together(
                 [part.plan for part in parts if part.stored is None], self.budget, terms=self._dependencies.terms
             )
         answered = list[AnswerPart]()
@@ -351,7 +352,7 @@ class Session:
         except ledgers.Shortfall as error:
             short = error
         if short is not None:
-            raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+            raise forecasts.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed
         if made and plan.rule is None and not shared and not settled.repeats:
             return AnswerPart(asked, made[0], is_replayed=False, rise=settled.rise)
@@ -470,7 +471,7 @@ class Session:
         times: int = 1,
         implicit: bool | None = None,
         consent: bool | None = None,
-    ) -> report.Forecast:
+    ) -> forecasts.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. `consent` is that of the call that will run
@@ -480,9 +481,10 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        balance = self._dependencies.read_balance(plan.charged_values)
-        cost = report.describe_cost(plan, balance)
-        return report.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
+        own = self._dependencies
+        balance = read_balance(own.ledger, own.terms, values=plan.charged_values)
+        cost = forecasts.describe_cost(plan, balance)
+        return forecasts.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -523,14 +525,14 @@ class Session:
         return self._dependencies.terms
 
     @property
-    def budget(self) -> report.Balance:
+    def budget(self) -> Balance:
         """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
 
         For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
         than what is left of the total.
         """
         self._check_open()
-        return report.read_balances(self._dependencies.ledger, self._dependencies.terms)
+        return read_balances(self._dependencies.ledger, self._dependencies.terms)
 
     @property
     def progress(self) -> float | None:
@@ -550,7 +552,7 @@ class Session:
         """
         self._check_open()
         own = self._dependencies
-        return report.history_table(own.ledger.entries(), self.budget, account=own.account)
+        return free_answers.history_table(own.ledger.entries(), self.budget, account=own.account)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""

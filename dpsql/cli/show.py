@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.ledger import Entry
     from dpsql.plan import Plan
-    from dpsql.report import Balance
-    from dpsql.report.balance import Spending
+    from dpsql.report.balance import Balance, Spending
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 

@@ -17,8 +17,7 @@ from dpsql.report.balance import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
-    from dpsql.report import Balance
-    from dpsql.report.balance import Spending
+    from dpsql.report.balance import Balance, Spending
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 

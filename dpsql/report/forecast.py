@@ -33,7 +33,7 @@ from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 _NEEDS_CONSENT = "It is run only with consent, such as WITH (consent = true)."
 _LEAST_EXPONENT = -6  # that is written out in decimals
@@ -296,36 +296,13 @@ def _round_down(value: Fraction) -> str:
     return f"{digits}e{exponent}" if exponent < _LEAST_EXPONENT else f"{float(digits * Fraction(10) ** exponent):.12g}"
 
 
-def plan_columns() -> pa.Schema:
-    """Return the columns of EXPLAIN."""
-    import pyarrow as pa
-
-    return pa.schema([("property", pa.string()), ("value", pa.string())])
-
-
-def plan_table(
-    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
-) -> pa.Table:
-    """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
-    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select, consent=consent))
-
-
-def free_plan_table(sql: str = "") -> pa.Table:
-    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
-    return _make_table([("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])])
-
-
-def _make_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
-    import pyarrow as pa
-
-    names, values = zip(*facts, strict=True)
-    return pa.table({"property": names, "value": values}, schema=plan_columns())
-
-
 def describe_plans(
-    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
+    plans: Sequence[Plan], balance: Balance, *, is_wrapped: bool = False, consent: bool | None = None
 ) -> list[tuple[str, str]]:
-    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
+    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together.
+
+    `is_wrapped` says that a SELECT is around the private queries.
+    """
     facts = list[tuple[str, str]]()
     for number, plan in enumerate(plans, start=1):
         facts += [("private query", f"{number} of {len(plans)}")] if len(plans) > 1 else []
@@ -336,7 +313,7 @@ def describe_plans(
         facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance), consent=consent).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
-    if has_outer_select:
+    if is_wrapped:
         facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
     return facts
 

@@ -26,7 +26,7 @@ from dpsql.server.web.requests import VisitorRequest, answered_html
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.report import Balance
+    from dpsql.report.balance import Balance
     from dpsql.session import Session
 
 
