@@ -26,8 +26,8 @@ from dpsql.sql.functions.allow_list import (
     TIME_FUNCTIONS,
     WINDOWS,
 )
-from dpsql.sql.ir.spread import SPREADS
-from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
+from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
 from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
 

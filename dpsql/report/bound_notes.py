@@ -25,12 +25,9 @@ from dpsql.plan.mechanisms.quantiles import (
 )
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, describe_noise, name_measure
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, is_presence
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import split_conjuncts
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, Quantile, is_presence
 from dpsql.sql.ir.statements import Output, PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal, strip_casts
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Family, Literal, split_conjuncts, strip_casts
 from dpsql.sql.syntax.computed import is_measure_name
 
 _BOTH = "higher or lower"

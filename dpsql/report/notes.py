@@ -19,9 +19,8 @@ from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
 from dpsql.report.consent import describe_key, has_consent, is_admitted
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, strip_casts
+from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, split_conjuncts, strip_casts
 from dpsql.terms import Terms
 
 _TRIED_BOUND = 3

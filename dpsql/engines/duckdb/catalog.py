@@ -18,7 +18,8 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import quote_name, quote_path, quote_text, release
+from dpsql.dialects import quote_name, quote_path, quote_text
+from dpsql.dialects.duckdb_releases import release
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered, RemoteFiles
 from dpsql.engines.duckdb import settings
 from dpsql.engines.duckdb.folder_scan import scan_folder, scan_remote_folder

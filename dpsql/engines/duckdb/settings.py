@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import duckdb
 
-from dpsql.dialects import release
+from dpsql.dialects.duckdb_releases import release
 from dpsql.errors import EngineError
 
 # Each with the value that is set, and with other words for the same. Every setting of a supported DuckDB by which a

@@ -35,8 +35,8 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import list_names, propose_name
-from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     PrivateQuery,
@@ -46,7 +46,7 @@ from dpsql.sql.ir.statements import (
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (

@@ -16,8 +16,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import StatedBounds
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import DOUBLE
+from dpsql.sql.ir.tree import DOUBLE, Literal
 from dpsql.sql.syntax.named_bounds import STATED, list_argument_texts
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 

@@ -16,11 +16,8 @@ from dpsql.sql.analysis.measures import find_function, is_measure, name_unit
 from dpsql.sql.analysis.named_bounds import read_named_bounds
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.measures import is_present
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import DOUBLE, Family
+from dpsql.sql.ir.measures import Quantile, is_present
+from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
