@@ -25,9 +25,8 @@ from dpsql.answer import (
     show_ratio_ends,
 )
 from dpsql.receipt import Receipt, Total
-from dpsql.report.balance import Balance, find_larger_part, read_balance
+from dpsql.report.balance import Balance, count_admitted, find_larger_part, read_balance
 from dpsql.report.bound_notes import describe_bounds, describe_quantiles
-from dpsql.report.forecast import count_more, count_more_together
 from dpsql.report.notes import explain_short_answer
 from dpsql.sql.ir.statements import Output
 from dpsql.terms import SessionDependencies
@@ -59,13 +58,17 @@ def build_answer(
     salts: tuple[int, int],
 ) -> Answer:
     """Return released answers, unpacked and seen through the outer SELECT, with their receipt."""
-    releases, receipts, explanations = list[planning.Release](), list[Receipt](), list[str]()
-    protected, warned = dict[tuple[str, str], None](), list[str]()
+    releases, receipts = list[planning.Release](), list[Receipt]()
+    protected, explanations, warned = dict[tuple[str, str], None](), list[str](), list[str]()
+    tables: list[pa.Table] = []
+    shows_noise = False
     for part in parts:
         plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
         balance = read_balance(own.ledger, own.terms, values=plan.charged_values)
         releases.append(released)
+        tables.append(released.table)
+        shows_noise |= bool(released.terms.noises)
         receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
@@ -76,11 +79,11 @@ def build_answer(
     # `balance` is of the last part: what was granted is the same for all
     query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
-    table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
+    table, ratio_ends = view.compute(tables, own.evaluator)
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
-        counts=_describe_measures(view, [part.plan for part in parts], releases=releases, table=table),
+        counts=_describe_measures(view, parts, releases=releases, table=table) if shows_noise else None,
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warned)),
@@ -96,10 +99,18 @@ def _combine(
     own: SessionDependencies,
 ) -> Receipt:
     """Return the receipt of a statement with several private queries, and how many more such statements fit."""
-    pairs = zip(parts, releases, strict=True)
-    drawn = [(part.plan, released.loss) for part, released in pairs if not part.is_replayed]
-    more = count_more_together(drawn, lambda values: read_balance(own.ledger, own.terms, values=values))
-    return Receipt.combine(receipts, more=more)
+    drawn = [each for each in zip(parts, releases, strict=True) if not each[0].is_replayed]
+    plans, counts = [part.plan for part, _ in drawn], list[int]()
+    # a unit loses what the queries that count its value cost
+    for value in dict.fromkeys([None, *(value for plan in plans for value in plan.charged_values)]):
+        counting = [each for each in drawn if value in each[0].plan.charged_values or not each[0].plan.charged_values]
+        losses = [part.plan.price(released.loss) for part, released in counting]
+        if any(loss.refundable for loss in losses):
+            worst = [part.plan.price(part.plan.worst_case) for part, _ in counting]
+            left = read_balance(own.ledger, own.terms, values=() if value is None else (value,)).remaining
+            loss = sum(losses[1:], losses[0])
+            counts.append(count_admitted(left, sum(worst[1:], worst[0]), loss=loss))
+    return Receipt.combine(receipts, more=min(counts, default=None))
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
@@ -121,9 +132,14 @@ def _build_receipt(
     plan, is_replayed = part.plan, part.is_replayed
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
-    bounds = describe_bounds(query, drawn.bounded_by)
+    bounds = ""
+    if drawn.bounded_by is not None or not query.counts_units_alone:
+        bounds = describe_bounds(query, drawn.bounded_by)
     if query.quantiles:
         bounds = "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
+    more = None
+    if not is_replayed and (price := plan.price(released.loss)).refundable:
+        more = count_admitted(balance.remaining, plan.price(plan.worst_case), loss=price)
     return Receipt(
         mechanism=drawn.mechanism,
         k=drawn.k,
@@ -159,16 +175,17 @@ def _build_receipt(
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
         rise=part.rise,
         outdone_by="" if is_replayed or part.rise.share else find_larger_part(balance),
-        more=None if is_replayed else count_more(plan, balance.remaining, loss=released.loss),
+        more=more,
     )
 
 
 def _describe_measures(
-    view: View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
+    view: View, parts: Sequence[AnswerPart], *, releases: Sequence[planning.Release], table: pa.Table
 ) -> MeasureColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
     counts, averages, computed = list[CountColumns](), list[ComputedColumns](), list[int]()
-    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
+    for at, (part, released) in enumerate(zip(parts, releases, strict=True)):
+        plan = part.plan
         counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
         shown = view.find_averages(at, plan.query)
         around = table if view.has_outer_select else None

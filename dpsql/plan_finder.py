@@ -15,7 +15,7 @@ from typing import Any
 from dpsql import plan as planning
 from dpsql.engines import Stop
 from dpsql.errors import Refusal, Unsupported
-from dpsql.report.consent import warn_of_reach, write_list_note
+from dpsql.report.consent import Reach, find_reach, write_list_note
 from dpsql.report.forecast import simulate_recall
 from dpsql.report.free_answers import FreeAnswers
 from dpsql.report.notes import describe_need, find_waste, note_ranking
@@ -33,10 +33,15 @@ from dpsql.terms import SessionDependencies
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlannedQuery:
-    """A plan, and the stored answer to it, if there is one: without a `repr`, as it is one analyst's."""
+    """A plan, and the stored answer to it, if there is one: without a `repr`, as it is one analyst's.
+
+    `stored` is None also of a query that asks for new noise. `reach` says how much of a population a group needs, where
+    the policy declares one.
+    """
 
     plan: planning.Plan
     stored: bytes | None
+    reach: Reach | None = None
 
 
 @dataclass(slots=True)
@@ -62,6 +67,8 @@ class PlanFinder:
         The values are those of partitions, of groups of ALL PRIVATE and of guessed counts; the names are key values
         that earlier answers released.
         """
+        if query.charged_values is not None and self.own.ledger.division != self.own.division:
+            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         if query.materialized:
             query = query.at(self.own.ledger.data_version)
         listed = find_partition_query(query)
@@ -82,8 +89,6 @@ class PlanFinder:
     def find(self, query: PrivateQuery, stop: Stop | None = None) -> PlannedQuery:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
         query = self.complete(query, stop)
-        if query.charged_values is not None and self.own.ledger.division != self.own.division:
-            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = self.build(query)
         stored, is_reread = self.find_stored(plan), False
         uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
@@ -105,17 +110,19 @@ class PlanFinder:
             raise planning.refuse_retired(option)
         if query.explained:
             plan = simulate_recall(plan, noise=self.own.noise)
-        plan = write_list_note(plan, self.own.terms)
+        if plan.query.cut_list is not None:
+            plan = write_list_note(plan, self.own.terms)
         if len(plan.query.measures) > 1:
             plan = note_ranking(plan)
+        reach = find_reach(plan)
         described = replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=(*find_waste(plan), *warn_of_reach(plan)),
+            warnings=find_waste(plan, reach),
             needs=describe_need(plan) if query.explained else "",
         )
-        return PlannedQuery(described, stored)
+        return PlannedQuery(described, None if plan.fresh else stored, reach)
 
     def find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""

@@ -124,8 +124,11 @@ class Session:
             )
             if isinstance(found, Answer):
                 return found
-            key, view, parts = found
-            parts = [self._require_consent(part, given=consent, postgres=postgres) for part in parts]
+            key, view, asked = found
+            parts = list[PlannedQuery]()
+            for part in asked:
+                may_run = part.stored is not None or part.reach is None
+                parts.append(part if may_run else self._require_consent(part, given=consent, postgres=postgres))
             for part in parts:
                 for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
@@ -137,11 +140,11 @@ class Session:
         except BaseException as interrupt:
             log.annotate(interrupt)
             raise
-        if key is not None and not any(part.plan.fresh for part in parts):
+        plans = [part.plan for part in parts if not part.plan.fresh]
+        if key is not None and len(plans) == len(parts):
             # the next time these words are run, the ledger has the answers to these plans
             with suppress(errors.Error):
-                stamp = self._dependencies.ledger.peek_stamp()
-                self._charged.add(key, (view, [part.plan for part in parts]), stamp=stamp)
+                self._charged.add(key, (view, plans), stamp=self._dependencies.ledger.peek_stamp())
         return answer
 
     execute = sql
@@ -188,9 +191,7 @@ class Session:
         >>> session.peek(query).fetchall()
         [('moon',)]
         """
-        self._check_open()
-        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
-        return self._answers.peek(key)
+        return self._answers.peek(self._find_key(text, parameters, implicit=implicit, postgres=postgres))
 
     def _answer_free(
         self,
@@ -206,8 +207,7 @@ class Session:
 
         The first is the key of the statement in caches, None for one that may mean something else the next time.
         """
-        self._check_open()
-        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        key = self._find_key(text, parameters, implicit=implicit, postgres=postgres)
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
@@ -216,8 +216,8 @@ class Session:
         known = self._answers.find(key)
         if known is not None:
             return known
-        stamp = self._dependencies.ledger.stamp()
-        answer = self._replay_charged(key, stop)
+        stamp, charged = self._dependencies.ledger.stamp(), self._charged.find(key)
+        answer = None if charged is None else self._replay_charged(*charged, stop=stop)
         if answer is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
             found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
@@ -231,15 +231,13 @@ class Session:
         self._answers.add(key, answer, stamp=stamp, size=answer.arrow().nbytes)
         return answer
 
-    def _replay_charged(self, key: Hashable, stop: engines.Stop | None) -> Answer | None:
-        """Return the answer that this session was charged for, if nothing was written to the ledger since, else None.
+    def _replay_charged(
+        self, view: View, plans: Sequence[planning.Plan], *, stop: engines.Stop | None
+    ) -> Answer | None:
+        """Return the answer of plans that this session was charged for, where nothing was written to the ledger since.
 
-        Its plans need not be made again: the same words mean the same, and no names became known.
+        The plans need not be made again: the same words mean the same, and no names became known.
         """
-        charged = self._charged.find(key)
-        if charged is None:
-            return None
-        view, plans = charged
         parts = list[AnswerPart]()
         for plan in plans:
             stored = self._plans.find_stored(plan)
@@ -273,26 +271,23 @@ class Session:
             facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
-        found = [replace(part, stored=None) if part.plan.fresh else part for part in parts]
-        kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in found if part.stored is not None]
+        kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in parts if part.stored is not None]
         if kept and len(kept) == len(parts):
             return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
-        return view, found
+        return view, parts
 
     def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
-        """Return a private query that may be run; raise `Refusal` for one that can hardly return a row.
+        """Return a query that is charged and may be run; raise `Refusal` for one that can hardly return a row.
 
-        Where the budget is short, besides, it raises `BudgetExceeded`.
-
-        What is stored, or was since, is returned in any case.
+        Where the budget is short, besides, it raises `BudgetExceeded`. An answer that was stored since is returned in
+        any case.
         """
         own, plan = self._dependencies, part.plan
-        if part.stored is not None:
-            return part
         refusal = find_refusal(
             plan,
+            part.reach,
             lambda: read_balance(own.ledger, own.terms, values=plan.charged_values).remaining,
             terms=own.terms,
             given=given,
@@ -456,8 +451,7 @@ class Session:
         >>> len(session.explain_all(f"SELECT ({some}) / (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE)"))
         2
         """
-        statement = self._analyze(text, parameters, implicit=implicit)
-        inners = self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+        inners = self._list_inners(self._analyze(text, parameters, implicit=implicit))
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
@@ -579,14 +573,18 @@ class Session:
         if self._closed:
             raise errors.UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
+    def _find_key(self, text: str, parameters: ParameterValues, *, implicit: bool | None, postgres: bool) -> Hashable:
+        """Return the key of a statement in caches; None for one that may mean something else the next time."""
+        self._check_open()
+        known = self._dependencies.implicit if implicit is None else implicit
+        return cache.find_key(text, parameters, implicit=known, postgres=postgres)
+
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
     ) -> statements.Statement:
         self._check_open()
-        return self._analyses.read(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
-
-    def _is_implicit(self, implicit: bool | None) -> bool:  # noqa: FBT001 - as the analyst said it
-        return self._dependencies.implicit if implicit is None else implicit
+        known = self._dependencies.implicit if implicit is None else implicit
+        return self._analyses.read(text, parameters, implicit=known, postgres=postgres)
 
     def _read_as_0_11(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None
@@ -596,6 +594,10 @@ class Session:
             statement = self._analyze(text, parameters, implicit=implicit)
         except (errors.Refusal, errors.Unsupported):
             return ()
+        return self._list_inners(statement)
+
+    def _list_inners(self, statement: statements.Statement) -> Sequence[statements.PrivateQuery]:
+        """Return the private queries of a statement."""
         return self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:

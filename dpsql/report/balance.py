@@ -257,6 +257,13 @@ def compute_balance(
     )
 
 
+def count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
+    """Return how many queries fit one after another, each reserved at `worst` and then settled at `loss`."""
+    spare = remaining.refundable - worst.refundable
+    admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
+    return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
+
+
 def find_larger_part(balance: Balance) -> str:
     """Return what has used more of the budget where it is the currency that is never refunded, else ""."""
     refundable, permanent = (

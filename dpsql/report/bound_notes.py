@@ -55,8 +55,6 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     other value that is computed from coupled measures, can be either: units beyond a bound count less, whatever their
     values are.
     """
-    if query.counts_units_alone and bounded_by is None:
-        return ""
 
     def find_place(measure: Measure) -> tuple[int, int]:
         return (0, 0) if measure.words is None else (measure.words.line, measure.words.column)

@@ -86,21 +86,20 @@ class Reach:
 
 def find_reach(plan: Plan) -> Reach | None:
     """Return how much of the declared population a group needs; None where nothing can be said of it."""
-    query, rows = plan.query, plan.spec.rows
-    declared = [plan.request.terms.tables[name].population for name in query.tables]
-    known = [number for number in declared if number is not None]
-    if len(known) < len(declared) or query.domain is not None or rows.known:
-        return None
-    need = plan.need
+    population = 0
+    for name in plan.query.tables:
+        declared = plan.request.terms.tables[name].population
+        if declared is None:
+            return None
+        population = max(population, declared)  # a unit of a join is one of any of its tables
+    need = None if plan.query.domain is not None or plan.spec.rows.known else plan.need
     if need is None or need.measure.aggregate is not Aggregate.UNITS:
         return None
-    # a unit of a join is one of any of its tables
-    return Reach(Fraction(need.units), Fraction(need.least or 0), max(known))
+    return Reach(Fraction(need.units), Fraction(need.least or 0), population)
 
 
-def warn_of_reach(plan: Plan) -> tuple[str, ...]:
+def warn_of_reach(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
     """Return a sentence on a query that can hardly return a row; none where nothing speaks against it."""
-    reach = find_reach(plan)
     if reach is not None and not reach.is_possible:
         return (f"{_describe(plan, reach)} The query is refused.",)
     if reach is not None and reach.share > _WARNED:
@@ -160,6 +159,7 @@ def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) 
 
 def find_refusal(
     plan: Plan,
+    reach: Reach | None,
     read_left: Callable[[], BudgetVector],
     *,
     terms: Terms,
@@ -171,11 +171,10 @@ def find_refusal(
     It is the shortfall of the budget where that is short, with consent or without. `read_left` reads what is left,
     which few queries need; `postgres` says that SET gives consent.
     """
-    reach = find_reach(plan)
     if reach is None or (reach.is_possible and reach.share <= _ASKED):
         return None
     left, worst = read_left(), plan.price(plan.worst_case)
-    if reach.is_possible and not needs_consent(plan, left, given=given):
+    if reach.is_possible and (has_consent(plan, given=given) or not reach.asks(worst, left)):
         return None
     if reach.is_possible and not _fits(worst, left):
         return Shortfall(worst, left, account=None if terms.account is None else terms.account.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_eps
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
-from dpsql.report.balance import Balance, find_larger_part
+from dpsql.report.balance import Balance, count_admitted, find_larger_part
 from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
@@ -132,47 +132,14 @@ def forecast(
     worst, half = plan.price(plan.worst_case), plan.price(plan.mechanism_plan.loss_of_half)
     return Forecast(
         times,
-        _count_admitted(remaining, worst, loss=worst),
-        _count_admitted(remaining, worst, loss=half),
+        count_admitted(remaining, worst, loss=worst),
+        count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
         needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining, given=consent),
         cost=cost,
     )
-
-
-def count_more(plan: Plan, remaining: BudgetVector, *, loss: Loss) -> int | None:
-    """Return how many more queries of the worst case of `plan` are admitted if each costs `loss`; None for no end."""
-    price = plan.price(loss)
-    if not price.refundable:
-        return None
-    return _count_admitted(remaining, plan.price(plan.worst_case), loss=price)
-
-
-def count_more_together(drawn: Sequence[tuple[Plan, Loss]], find: Callable[[tuple[str, ...]], Balance]) -> int | None:
-    """Return how many more statements with these private queries are admitted if each costs what it did.
-
-    `find` returns the balance of a query of some values. A unit loses what the queries that count its value cost.
-    """
-    counts = list[int]()
-    for value in dict.fromkeys([None, *(value for plan, _ in drawn for value in plan.charged_values)]):
-        counting = [each for each in drawn if not each[0].charged_values or value in each[0].charged_values]
-        losses = [plan.price(loss) for plan, loss in counting]
-        if not any(loss.refundable for loss in losses):
-            continue
-        worst = [plan.price(plan.worst_case) for plan, _ in counting]
-        remaining = find(() if value is None else (value,)).remaining
-        loss = sum(losses[1:], losses[0])
-        counts.append(_count_admitted(remaining, sum(worst[1:], worst[0]), loss=loss))
-    return min(counts, default=None)
-
-
-def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
-    """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
-    spare = remaining.refundable - worst.refundable
-    admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
-    return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
 
 
 def explain_shortfall(

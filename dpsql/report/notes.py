@@ -18,7 +18,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
-from dpsql.report.consent import describe_key, has_consent, is_admitted
+from dpsql.report.consent import Reach, describe_key, has_consent, is_admitted, warn_of_reach
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, split_conjuncts, strip_casts
 from dpsql.terms import Terms
@@ -131,8 +131,11 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
     yield f"group by something coarser than {singular}"
 
 
-def find_waste(plan: Plan) -> tuple[str, ...]:
-    """Return one sentence or two for each reason why the charge of this query may be wasted."""
+def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
+    """Return one sentence or two for each reason why the charge of this query may be wasted.
+
+    `reach` is that of the plan.
+    """
     query, rows, listed = plan.query, plan.spec.rows, _count_listed(plan.query)
     need = None if listed is None else plan.need  # it takes longer to predict than the rest of the plan
     warnings = []
@@ -156,6 +159,8 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
         )
     if plan.fresh:
         warnings.append("fresh = true is charged each time it is run. Without it, running the query again is free.")
+    if reach is not None or plan.population is not None:
+        warnings += warn_of_reach(plan, reach)
     return tuple(warnings)
 
 
