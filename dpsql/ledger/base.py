@@ -386,16 +386,17 @@ class Failures:
             insort(self._found[account], when)
         self._count = len(found)
 
-    def of_day(self, account: str | None, *, at: str) -> int:
-        """Return how many queries of an account failed in the day before `at`, and, by a clock set back, after it."""
-        since = datetime.fromisoformat(at) - _DAY
+    def refuse(self, account: str | None, most: int | None, *, at: str) -> None:
+        """Raise `Refusal` for an account of which `most` queries failed in the day before `at`; None means no limit.
+
+        By a clock that was set back, those after `at` count too.
+        """
+        if most is None:
+            return
         found = self._found.get(account, [])
-        return len(found) - bisect_right(found, since)
-
-
-def refuse_after(most: int | None, failed: int) -> None:
-    """Raise `Refusal` if at least `most` queries have failed; None means no limit."""
-    if most is not None and failed >= most:
+        failed = len(found) - bisect_right(found, datetime.fromisoformat(at) - _DAY)
+        if failed < most:
+            return
         reason = f"The engine failed {failed} of this account's queries within a day, and the policy allows {most}."
         hint = (
             "Ask again a day after the last of them, or ask the curator about memory_limit and time_limit; "

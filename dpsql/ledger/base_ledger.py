@@ -43,7 +43,6 @@ from dpsql.ledger.base import (
     admit,
     compute_remaining,
     mark_charge,
-    refuse_after,
     release_on_interrupt,
 )
 from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
@@ -251,6 +250,12 @@ class Ledger(ABC):
         return findings.results[question]
 
     @property
+    def terms(self) -> LedgerTerms:
+        """Recorded terms, with the periods as they stand now. Read `state` first: a grant in between only adds."""
+        terms = self._seen_terms()
+        return terms if terms.calendar is None else replace(terms, calendar=self._present(terms))
+
+    @property
     def budget(self) -> BudgetVector:
         """Recorded budget, in all or of a period. Read `state` first: a grant in between only adds."""
         return self._seen_terms().budget
@@ -268,7 +273,7 @@ class Ledger(ABC):
     @property
     def calendar(self) -> Calendar | None:
         """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
-        return self._present(self._seen_terms())
+        return self.terms.calendar
 
     @property
     def data_version(self) -> int:
@@ -299,7 +304,7 @@ class Ledger(ABC):
                     hint="Run it again.",
                 )
             at, terms = self._turn(book)
-            refuse_after(request.most_failures, self._failures.of_day(name, at=at))
+            self._failures.refuse(name, request.most_failures, at=at)
             if terms.calendar is not None and terms.calendar.is_over:
                 of_total = BudgetVector(0, 0, certificate=worst.certificate)
             else:
@@ -378,8 +383,12 @@ class Ledger(ABC):
         with self._reading() as book:
             self._agree(book)
             version = book.terms().data_version
-            every = [_find_stored(book, each, account=account, version=version) for each in (key, *others)]
-        return max(filter(None, every), default=(0, None))[1]
+            newest: tuple[int, bytes] | None = None
+            for each in (key, *others):
+                found = _find_stored(book, each, account=account, version=version)
+                if found is not None and (newest is None or found[0] > newest[0]):
+                    newest = found
+        return None if newest is None else newest[1]
 
     @release_on_interrupt
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
@@ -393,8 +402,10 @@ class Ledger(ABC):
         with self._reading() as book:
             self._agree(book)
             last = book.head()[0]
-            entries = book.answered(account, after=after) if last > after else ()
-            found = [answer for entry in entries if (answer := book.answer(entry)) is not None]
+            found = list[bytes]()
+            for entry in book.answered(account, after=after) if last > after else ():
+                answer = book.answer(entry)
+                found += [] if answer is None else [answer]
         return last, found
 
     @release_on_interrupt
@@ -596,7 +607,9 @@ class Ledger(ABC):
 
     def _find_state(self, book: LedgerTransaction, account: str | None, *, values: Iterable[str] | None) -> BudgetState:
         """Return the state that decides on a query of these values, or of all where there are none."""
-        states = self._find_values(book, account)
+        states = {} if self._history.division is None else self._find_values(book, account)
+        if not states:
+            return book.balance(account)
         wanted = tuple(values or states)
         return add_largest(book.balance(account), (states[value] for value in wanted if value in states))
 

@@ -164,9 +164,18 @@ class History:
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of seq, at, kind, body and chain; raise `ledger-tampered` at the first that does not fit."""
-        for row in rows:
-            if not self._fits(row):
+        for seq, at, kind, body, chain in rows:
+            try:
+                fits = (
+                    seq == self.seq + 1
+                    and compute_chain(self.chain, seq, at=at, kind=kind, body=body) == chain
+                    and self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at))
+                )
+            except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
+                fits = False
+            if not fits:
                 raise unlinked(self.seq + 1)
+            self.seq, self.chain = seq, chain
         if self.terms is None:
             raise tampered("it has no first event")
 
@@ -195,19 +204,8 @@ class History:
         held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
         return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
 
-    def _fits(self, row: tuple[Any, ...]) -> bool:
-        seq, at, kind, body, chain = row
-        try:
-            if seq != self.seq + 1 or compute_chain(self.chain, seq, at=at, kind=kind, body=body) != chain:
-                return False
-            if not self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at)):
-                return False
-        except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
-            return False
-        self.seq, self.chain = seq, chain
-        return True
-
     def _take(self, seq: int, kind: str, *, body: dict[str, Any], at: datetime) -> bool:
+        """Add an event to the sums; return whether it may follow those before it."""
         if (seq == 1) != (kind == "created"):
             return False
         if kind == "period":

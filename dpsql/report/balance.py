@@ -290,8 +290,9 @@ def read_balance(ledger: Ledger, terms: Terms, *, values: Iterable[str] = ()) ->
     named, name = tuple(values), None if terms.account is None else terms.account.name
     own, total = None if name is None else ledger.state(name, values=named), ledger.state(values=named)
     # after the states: a grant only ever adds, and a session that is open speaks of it too
-    terms = replace(terms, budget=ledger.budget, total=ledger.total)
-    return compute_balance(terms, total, own=own, calendar=ledger.calendar)
+    recorded = ledger.terms
+    terms = replace(terms, budget=recorded.budget, total=recorded.total)
+    return compute_balance(terms, total, own=own, calendar=recorded.calendar)
 
 
 def read_balances(ledger: Ledger, terms: Terms) -> Balance:
