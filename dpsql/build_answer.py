@@ -17,7 +17,6 @@ from dpsql.answer import (
     Advice,
     Answer,
     AverageColumns,
-    ComputedColumns,
     CountColumns,
     MeasureColumns,
     Promise,
@@ -80,10 +79,14 @@ def build_answer(
     query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute(tables, own.evaluator)
+    measures, computed = list[MeasureColumns](), list[int]()
+    if shows_noise:
+        measures, computed = _describe_measures(view, parts, releases=releases, table=table)
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
-        counts=_describe_measures(view, parts, releases=releases, table=table) if shows_noise else None,
+        measures=measures,
+        computed=computed,
         promise=Promise(query.unit_name, query.holders, balance.granted, periods),
         granted=balance.limit,
         advice=Advice(" ".join(explanations), tuple(warned)),
@@ -181,9 +184,9 @@ def _build_receipt(
 
 def _describe_measures(
     view: View, parts: Sequence[AnswerPart], *, releases: Sequence[planning.Release], table: pa.Table
-) -> MeasureColumns | None:
-    """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    counts, averages, computed = list[CountColumns](), list[ComputedColumns](), list[int]()
+) -> tuple[list[MeasureColumns], list[int]]:
+    """Return the columns of the measures that an answer shows, with their noise, and further columns without keys."""
+    counts, averages, computed = list[MeasureColumns](), list[MeasureColumns](), list[int]()
     for at, (part, released) in enumerate(zip(parts, releases, strict=True)):
         plan = part.plan
         counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
@@ -196,10 +199,8 @@ def _describe_measures(
             averages += _describe_spreads(plan, spreads, released=released, table=around)
         computed += others
     taken = {position for each in averages for position in each.columns}
-    rest = tuple(position for position in computed if position not in taken)
-    if counts:
-        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
-    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
+    measures = counts + averages
+    return measures, [position for position in computed if measures and position not in taken]
 
 
 def _describe_counts(
