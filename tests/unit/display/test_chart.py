@@ -159,7 +159,7 @@ def test_the_title_says_that_counts_are_bounded() -> None:
     answer = counted([300, 200])
     bounded = answer_of(
         {"key": answer.arrow().column(0), "n": answer.arrow().column(1)},
-        counts=answer.counts,
+        measures=answer.measures,
         bounded_by=2,
     )
     assert "at most 2 groups: true counts can be higher" in bounded.plot().get_xlabel().replace("\n", " ")
