@@ -336,9 +336,8 @@ class Session:
             return planning.pack_release(plan, made[0])
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
-        law = plan.law if shared else ""
-        request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
-        request = replace(request, values=plan.charged_values, division=own.division)
+        law, values = plan.law if shared else "", plan.charged_values
+        request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law, values=values)
         short = None
         try:
             settled = self._reserve_run_settle(
@@ -616,7 +615,7 @@ class Session:
             return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
 
         if stored is None:
-            request, log = own.request(release.text, release.loss, key=release.key, repeated=True), ledgers.ChargeLog()
+            request, log = own.request(release.text, release.loss, key=release.key), ledgers.ChargeLog()
             try:
                 shared = own.terms.limits.share_replays
                 settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared, log=log)

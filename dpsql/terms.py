@@ -69,7 +69,8 @@ class Terms:
     With `periods`, everything is granted again in each. `rule` is the filter of a certificate other than zcdp. Results
     that depend on rows are returned on the grid of `answer_grid_ms`. `earlier_delta` is the default delta before 0.12,
     when an analyst's limit had all of the total's delta by default; None where it is the same. `min_units` are those
-    that a query states for itself, besides those of its tables.
+    that a query states for itself, besides those of its tables. `budget_by` is the column whose values have a budget
+    each, as table.column; None without one.
     """
 
     total: ApproximateDP
@@ -84,6 +85,7 @@ class Terms:
     answer_grid_ms: int | None = None
     earlier_delta: Delta | None = None
     min_units: int = 1
+    budget_by: str | None = None
 
     @property
     def uses_known_names(self) -> bool:
@@ -99,11 +101,6 @@ class Terms:
     def certificate(self) -> Certificate:
         """Certificate that proves the total."""
         return self.certified.certificate
-
-    @property
-    def budget_by(self) -> str | None:
-        """Column whose values have a budget each, as table.column; None without one."""
-        return next((f"{name}.{table.budget_by}" for name, table in self.tables.items() if table.budget_by), None)
 
     @property
     def pool(self) -> Delta:
@@ -158,17 +155,19 @@ class Terms:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
             raise PolicyError("policy-items", reason, hint=hint, place=policy.where(f"{place}.items"))
+        tables = {name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)}
         return cls(
             total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
             delta=certified.delta or Delta(limit.permanent / queries),
             limits=policy.limits,
-            tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
+            tables=tables,
             account=account,
             periods=None if policy.budget.period is None else Periods(policy.budget.period, policy.budget.periods),
             rule=rule,
             answer_grid_ms=policy.engine.answer_grid_ms,
+            budget_by=next((f"{name}.{table.budget_by}" for name, table in tables.items() if table.budget_by), None),
         )
 
     def after(self, periods: int) -> ApproximateDP | None:
@@ -347,8 +346,17 @@ class SessionDependencies:
         """Name of the analyst under which answers are stored; None where analysts have no accounts."""
         return None if self.terms.account is None else self.terms.account.name
 
-    def request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool, law: str = "") -> ledgers.Request:
+    def request(
+        self,
+        text: str,
+        worst: BudgetVector,
+        *,
+        key: str,
+        repeated: bool = True,
+        law: str = "",
+        values: tuple[str, ...] = (),
+    ) -> ledgers.Request:
         """Return the request of this analyst to the ledger for a query of this text, worst case and key."""
-        terms = self.terms
-        account = None if terms.account is None else ledgers.Account(terms.account.name, terms.account.budget)
-        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated, law)
+        account, most_failures = self.terms.account, self.terms.limits.failures_per_day
+        own = None if account is None else ledgers.Account(account.name, account.budget)
+        return ledgers.Request(text, worst, own, key, most_failures, repeated, law, values, self.division)
