@@ -247,6 +247,7 @@ def _describe_averages(
         if table is None:
             yield described
             continue
+        # the SELECT around it may filter and sort: a row is found by its value, and its interval is that of its group
         values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
         found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
         pairs = {value: (total, number) for value, total, number in found}

@@ -91,6 +91,7 @@ class PlanFinder:
         query = self.complete(query, stop)
         plan = self.build(query)
         stored, is_reread = self.find_stored(plan), False
+        # with the names that are known now; without them; as versions before 0.11 planned it; as 0.11 read it
         uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
         if uses_names and (stored is None or not planning.is_same_release(plan, stored)):
             # it may have been answered before the names were known, when another mechanism was chosen
@@ -102,7 +103,7 @@ class PlanFinder:
             if self.names.earlier_keys():
                 before = self._find_before_0_11(query, plan)
                 plan, stored = before.plan, before.stored
-            if plan.earlier_key:
+            if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
         option = query.clause.options.get("mechanism")

@@ -216,6 +216,7 @@ class Session:
         known = self._answers.find(key)
         if known is not None:
             return known
+        # before the answer is looked for: what another process writes meanwhile then outdates what is remembered
         stamp, charged = self._dependencies.ledger.stamp(), self._charged.find(key)
         answer = None if charged is None else self._replay_charged(*charged, stop=stop)
         if answer is None:
@@ -264,12 +265,14 @@ class Session:
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
+        # EXPLAIN, of a SELECT over public tables alone and of private queries
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return build_free_answer(free_answers.free_plan_table(), self._dependencies)
         if parts and parts[0].plan.query.explained:
             plans = [part.plan for part in parts]
             facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
+        # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in parts if part.stored is not None]
         if kept and len(kept) == len(parts):
@@ -295,6 +298,7 @@ class Session:
         )
         if refusal is None:
             return part
+        # another session of this account may have been answered since the plan was made
         stored = None if plan.fresh else self._plans.find_stored(plan)
         if stored is None and isinstance(refusal, ledgers.Shortfall):
             raise forecasts.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
@@ -344,7 +348,7 @@ class Session:
                 request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop, log=log
             )
         except ledgers.Shortfall as error:
-            short = error
+            short = error  # explained outside the handler, so that no context hangs on the error
         if short is not None:
             raise forecasts.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed

@@ -293,6 +293,7 @@ class Ledger(ABC):
             for amounts in (worst, account.budget) if account else (worst,):
                 amounts.require(book.terms().certified.certificate)
             self._agree(book, name)
+            # another process of this account may have been answered since the session looked
             if request.repeated:
                 found = _find_stored(book, request.key, account=name, version=book.terms().data_version)
                 if found is not None:
@@ -303,6 +304,7 @@ class Ledger(ABC):
                     "The data version or the policy changed while this query was prepared; nothing was charged.",
                     hint="Run it again.",
                 )
+            # the first writer of a period begins it: from here on balances are those of the new period
             at, terms = self._turn(book)
             self._failures.refuse(name, request.most_failures, at=at)
             if terms.calendar is not None and terms.calendar.is_over:
@@ -322,6 +324,7 @@ class Ledger(ABC):
                 limit=limit,
                 values=request.values,
             )
+            # what is charged to values is in the events alone: a balance is what every unit may have lost
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
@@ -509,12 +512,15 @@ class Ledger(ABC):
                 hint = "Reserve again for a new query."
                 raise LedgerError("already-settled", "A reservation is settled exactly once.", hint=hint)
             key, version = held.question
+            # The answer that the account received meanwhile comes first, and is free. Otherwise, where accounts share
+            # answers, it is the first one of any account, at what that cost.
             repeated = _find_repeated(book, held) if outcome.answer else None
             if repeated is not None:
                 outcome = repeated
             elif outcome.shared:
                 outcome = _find_first(book, key, law=held.law, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
+            # delta is given back by a repeat alone, which released nothing new; an earlier dpsql does not know of that
             frees_delta = repeated is not None and book.tell_repeats()
             if not frees_delta:
                 outcome = replace(outcome, repeats=None)
@@ -526,6 +532,7 @@ class Ledger(ABC):
                 return replace(state, permanent=state.permanent - freed)
 
             rise = self._measure_query(book, held, charge=charge, loss=outcome.loss)
+            # a reservation of an earlier period is settled against that period, whose balances are gone
             if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
                 for holder in dict.fromkeys((None, held.account)):
                     book.set_balance(holder, charge(book.balance(holder)))
@@ -582,8 +589,10 @@ class Ledger(ABC):
         `ledger-tampered`.
         """
         replay = self._history
+        # the opening has read a history already, and this is the first operation
         if replay.seq > self._seen[0]:
             self._seen = replay.seq, replay.chain
+        # the last event that was read must still be there: a chain covers all before it
         seq, chain = self._seen
         if seq and book.chain_at(seq) != chain:
             raise unlinked(seq)

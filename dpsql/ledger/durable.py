@@ -355,6 +355,7 @@ def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[History, 
     It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
     event, which decides.
     """
+    # a checkpoint that is of another history, or leads to something else than the rows, is no reason to refuse
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         with suppress(LedgerError):
             return _agreeing(rows, History(checkpoint))

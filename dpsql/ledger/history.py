@@ -240,6 +240,8 @@ class History:
             amount = tally.scale(*rho)
             tally.held += amount
             tally.add_permanent(*delta)
+        # A unit has one value. So it may have lost what is charged to all units, and what is charged to its value: the
+        # values of this entry are looked at, or all of them if it is charged to all units.
         over = self._calendar is not None and self._calendar.is_over
         total, of_values = self._tallies[None], self._values.get(None, {})
         touched = [of_values[value] for value in values] if values else [*of_values.values()]
@@ -256,7 +258,7 @@ class History:
 
     def _settle(self, body: dict[str, Any], at: datetime) -> bool:
         entry, loss = body["entry"], decode_ratio(body["loss"])
-        found = self._open.pop(entry)
+        found = self._open.pop(entry)  # KeyError: it was never reserved, or is settled twice
         worst, account = found.amount, found.account
         reserved, freed_delta = self._deltas.pop(entry, None), decode_ratio(body.get("freed_delta", "0/1"))
         if ("repeats" in body) != ("freed_delta" in body):
@@ -269,6 +271,7 @@ class History:
             self.answers += 1
         if body["digest"] == FAILED:
             self.failed.append((account, at))
+        # of an earlier period the tallies are gone; of values before a fold the worst case is charged to all units
         is_present = self._calendar is None or self._calendar.includes(entry)
         if is_present and not (found.values and entry <= self.folded):
             for tally in self._find_tallies(found):
@@ -277,7 +280,7 @@ class History:
                 tally.held -= freed
                 if freed_delta[0]:
                     tally.add_permanent(-freed_delta[0], freed_delta[1])
-        return loss[0] * worst[1] <= worst[0] * loss[1]
+        return loss[0] * worst[1] <= worst[0] * loss[1]  # loss <= worst case
 
     def _may_repeat(self, body: dict[str, Any]) -> bool:
         """Say whether a settlement that repeats an entry costs nothing, stores nothing, and follows that one's."""

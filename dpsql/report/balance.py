@@ -428,6 +428,7 @@ def trace_rises(entries: Iterable[Entry], limit: BudgetVector, *, account: str |
             first = next(each for each in open_.values() if each.values and each.period == entry.period)
             rises[first.number] += folded
 
+    # as the ledger did: reserve and settle in the order of events, and fold values where an epoch ends between them
     for _, epoch, entry, settles in sorted(events, key=lambda event: event[0]):
         period = periods.setdefault(entry.period, _Period())
         fold(entry, epoch)

@@ -228,6 +228,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterat
     def find_epsilon(**options: Decimal) -> Decimal | None:
         return _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_likely(epsilon=value, **options))
 
+    # fewer keys; a smaller bound, or a larger epsilon, or both; and a total, which needs no threshold
     if clause.form != "header":  # SELECT WITH DIFFERENTIAL_PRIVACY has no clause to write
         fewer = _find_last((clause.k or 1) - 1, is_likely)
         if fewer:
@@ -258,6 +259,7 @@ def write_list_note(plan: Plan, terms: Terms) -> Plan:
     if cut is None or has_consent(plan) or find_reach(plan) is None:
         return plan
     limit = terms.budget if terms.account is None else terms.account.budget
+    # the longest list whose price, in proportion to its items, is within the limit
     price, items = plan.price(plan.worst_case).refundable, plan.worst_items
     longest = next((k for k in range(cut.more, cut.k, -1) if price * plan.items(k) <= limit.refundable * items), 0)
     other = replace(plan.query, clause=replace(plan.query.clause, k=longest))
