@@ -114,7 +114,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
     if (standard.is_private or header is not None) and "top" in text.lower():
-        from dpsql.sql.syntax.leading_top import read_top_as_limit
+        from dpsql.sql.syntax.forms import read_top_as_limit
 
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
     asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)

@@ -70,9 +70,8 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.tree import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import STATED
+from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED
 from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ from dpsql.sql.ir.tree import (
     join_conjuncts,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import PER_ROW, find_aggregate_call
+from dpsql.sql.syntax.aggregate_forms import PER_ROW, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:

@@ -69,12 +69,12 @@ from dpsql.sql.ir.tree import (
     split_conjuncts,
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import NAMES
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
-from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:

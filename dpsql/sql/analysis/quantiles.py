@@ -1,6 +1,6 @@
 """Quantiles of a private query: MEDIAN(x), QUANTILE_CONT(x, 0.9) and their other spellings, with or without FILTER.
 
-Syntax has put all spellings into one call (`syntax/quantile_forms.py`). A query may state between which numbers the
+Syntax has put all spellings into one call (`syntax/aggregate_forms.py`). A query may state between which numbers the
 value of one row is, as in MEDIAN(x, contribution_bounds_per_row => (0, 500)); it is a constant of the text, or a
 parameter. Any range is allowed: values beyond it are counted at its ends.
 """
@@ -19,7 +19,7 @@ from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import Quantile, is_present
 from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words
+from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, find_quantile_words
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
