@@ -142,12 +142,16 @@ MeasureColumns = CountColumns | AverageColumns | SpreadColumns
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Facts for the citation of an answer: the privacy unit, its tables, the total and its periods."""
+    """What an answer is released within: the privacy unit, its tables, the total and its periods, for its citation.
+
+    `limit` is what is granted to the account.
+    """
 
     unit: str
     table: str
     total: ApproximateDP
     periods: Periods | None = None
+    limit: BudgetVector | None = None
 
     def __str__(self) -> str:
         if self.periods is None:
@@ -186,7 +190,6 @@ class Answer:
         "__weakref__",
         "_advice",
         "_computed",
-        "_granted",
         "_promise",
         "_ratio_ends",
         "_table",
@@ -194,7 +197,7 @@ class Answer:
         "receipt",
     )
 
-    def __init__(  # noqa: PLR0913 - what belongs to an answer
+    def __init__(
         self,
         table: pa.Table,
         receipt: Receipt,
@@ -202,7 +205,6 @@ class Answer:
         measures: Sequence[MeasureColumns] = (),
         computed: Sequence[int] = (),
         promise: Promise | None = None,
-        granted: BudgetVector | None = None,
         advice: Advice | None = None,
     ) -> None:
         self._table = table
@@ -210,7 +212,6 @@ class Answer:
         self.measures = tuple(measures)
         self._computed = tuple(computed)
         self._promise = promise
-        self._granted = granted
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
 
@@ -569,7 +570,7 @@ class Answer:
             details=receipt.details(),
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
-            granted=self._granted,
+            granted=None if self._promise is None else self._promise.limit,
         )
         return released_html(self._release_rows(MAX_ROWS), cost)
 

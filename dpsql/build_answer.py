@@ -87,8 +87,7 @@ def build_answer(
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
         measures=measures,
         computed=computed,
-        promise=Promise(query.unit_name, query.holders, balance.granted, periods),
-        granted=balance.limit,
+        promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(explanations), tuple(warned)),
     )
     return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown

@@ -291,7 +291,7 @@ class Session:
         refusal = find_refusal(
             plan,
             part.reach,
-            lambda: read_balance(own.ledger, own.terms, values=plan.charged_values).remaining,
+            read_left=lambda: read_balance(own.ledger, own.terms, values=plan.charged_values).remaining,
             terms=own.terms,
             given=given,
             postgres=postgres,

@@ -160,8 +160,8 @@ def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) 
 def find_refusal(
     plan: Plan,
     reach: Reach | None,
-    read_left: Callable[[], BudgetVector],
     *,
+    read_left: Callable[[], BudgetVector],
     terms: Terms,
     given: bool | None = None,
     postgres: bool = False,

@@ -17,8 +17,8 @@ from support.answer_kit import LEFT, LOSS, counted, receipt
 from support.html_pages import cells, page, words
 
 import dpsql
-from dpsql.accounting import ZCDP, BudgetVector
-from dpsql.answer import Answer, CountColumns
+from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
+from dpsql.answer import Answer, CountColumns, Promise
 from dpsql.display import (
     Bar,
     Message,
@@ -34,6 +34,7 @@ from dpsql.display import (
 )
 from dpsql.display.html import element, meter_html
 from dpsql.errors import Place
+from dpsql.quantities import Delta, Epsilon
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -50,7 +51,8 @@ GRANTED = BudgetVector("0.0229375", "5e-7")
 
 def answer_of(keys: list[str | None], name: str = "key") -> Answer:
     table = pa.table({name: pa.array(keys, pa.string()), "n": pa.array(range(len(keys)), pa.int64())})
-    return Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4))], granted=GRANTED)
+    promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")), limit=GRANTED)
+    return Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4))], promise=promise)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
