@@ -25,11 +25,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, errors, time_grid
+from dpsql import engines, errors
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE
 from dpsql.answer import Answer
 from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
+from dpsql.charged_release import Execute, read_progress, reserve_run_settle, run_external_release
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
 from dpsql.plan_finder import PlanFinder, PlannedQuery
@@ -46,8 +47,6 @@ from dpsql.terms import SessionDependencies, Terms
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
-Execute = Callable[[engines.Statement], engines.Exact]
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
 
@@ -333,10 +332,10 @@ class Session:
     def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: ledgers.ChargeLog) -> AnswerPart:
         """Make the release of a plan; return it with the answer to show."""
         own, plan = self._dependencies, planning.draw_places(asked, self._dependencies.noise)
-        made = list[planning.Release]()
+        made, counting = list[planning.Release](), planning.build_statement(plan.counting)
 
-        def draw(exact: engines.Exact, execute: Execute) -> planning.PackedRelease:
-            made.append(planning.release(plan, exact, noise=own.noise, execute=execute))
+        def draw(execute: Execute) -> planning.PackedRelease:
+            made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
             return planning.pack_release(plan, made[0])
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
@@ -344,9 +343,7 @@ class Session:
         request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law, values=values)
         short = None
         try:
-            settled = self._reserve_run_settle(
-                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop, log=log
-            )
+            settled = reserve_run_settle(request, draw, own=own, shared=shared, stop=stop, log=log)
         except ledgers.Shortfall as error:
             short = error  # explained outside the handler, so that no context hangs on the error
         if short is not None:
@@ -357,77 +354,6 @@ class Session:
         # an equal query that was faster may have lowered what this one holds: its charge is never less than nothing
         rise = settled.rise.larger(NO_RISE) if settled.repeats else settled.rise
         return AnswerPart(asked, settled.answer, settled.repeats, rise)
-
-    def _reserve_run_settle(
-        self,
-        request: ledgers.Request,
-        statement: engines.Statement,
-        *,
-        draw: Callable[[engines.Exact, Execute], planning.PackedRelease],
-        shared: bool,
-        log: ledgers.ChargeLog,
-        stop: engines.Stop | None = None,
-    ) -> ledgers.Settled:
-        """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
-
-        Once the reservation is made, every failure is charged in full and none is explained: its words, kind and frames
-        may hold a row's values. Only an interrupt is passed on as one. What is raised is raised outside the handlers,
-        so that nothing hangs on it.
-
-        The answer to show may be an earlier one: that of another process of this account to the same query, free of
-        charge; or, where the policy shares answers (`shared`), the first of any account, which costs what it cost then.
-        Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
-        """
-        own = self._dependencies
-        grid_ms = own.terms.answer_grid_ms
-        # an engine that cannot run is found out before anything is reserved
-        with (
-            ledgers.mark_charge(ledgers.SETTLING) as charged,
-            time_grid.hold_failure_to_grid(grid_ms) as start_clock,
-            engines.take_turn(own.engine, stop),
-        ):
-            if stop is not None and stop():
-                raise engines.statement_stopped()
-            engines.load_libraries(*_LIBRARIES)
-            reservation = own.ledger.reserve(request)  # durable: from here on a failure costs the whole worst case
-            if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
-                return reservation
-            charged.append(True)  # errors from here on say that they are charged
-            hint = "Ask the curator. The details may hold private values, so they are not stored."
-            reason = "The engine could not answer; the query is charged in full."
-            engine_failure = errors.EngineError("engine-failed", reason, hint=hint)
-            reason = "The answer could not be drawn; the query is charged in full."
-            draw_failure = errors.EngineError("release-failed", reason, hint=hint)
-            failure: BaseException = engine_failure
-
-            def execute(statement: engines.Statement) -> engines.Exact:
-                nonlocal failure
-                failure = engine_failure
-                exact = own.engine.execute(statement)
-                failure = draw_failure
-                return exact
-
-            try:
-                start_clock()
-                with time_grid.hold_to_grid(grid_ms):
-                    drawn = draw(execute(statement), execute)
-            except Exception:  # noqa: BLE001, S110 - see above
-                pass
-            except BaseException as interrupt:  # noqa: BLE001 - passed on below
-                failure = interrupt.with_traceback(None)
-                failure.__context__ = failure.__cause__ = None
-            else:
-                settled = reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
-                log.rises.append(settled.rise)
-                return settled
-            settled = reservation.settle(
-                request.worst_case.refundable,
-                ledgers.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
-            )
-            log.rises.append(settled.rise)
-            if isinstance(failure, errors.EngineError):
-                ledgers.restate(failure, f"{failure.reason[:-1]}: {ledgers.describe_charge(settled.rise.percent)}.")
-            raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
@@ -537,7 +463,7 @@ class Session:
 
         It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return time_grid.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
+        return read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:
@@ -610,32 +536,6 @@ class Session:
                 self._plans.build(self._plans.complete(query))
         return self._free_answers.schema(statement)
 
-    def _release_external(self, release: planning.ExternalRelease) -> planning.ReleaseResult:
-        self._check_open()
-        own = self._dependencies
-        stored, replayed = own.ledger.stored(release.key, own.account), True
-
-        def draw(exact: engines.Exact, _: Execute) -> planning.PackedRelease:
-            return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
-
-        if stored is None:
-            request, log = own.request(release.text, release.loss, key=release.key), ledgers.ChargeLog()
-            try:
-                shared = own.terms.limits.share_replays
-                settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared, log=log)
-            except errors.Error as error:
-                log.describe(error)
-                raise
-            stored, replayed = settled.answer, settled.repeats
-        return planning.ReleaseResult(
-            stored,
-            replayed=replayed,
-            sealed=own.engine.sealed,
-            isolation=own.engine.isolation,
-            durable=own.ledger.durable,
-            shared=own.terms.limits.share_replays,
-        )
-
 
 def hurry(session: Session) -> None:
     """Let a session wait no longer than a few seconds for the ledger's server, because the process is ending."""
@@ -649,7 +549,8 @@ def release_external(session: Session, release: planning.ExternalRelease) -> pla
     fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`. It trusts
     the caller's loss and output law, so it is no method of an analyst's session.
     """
-    return session._release_external(release)  # noqa: SLF001 - the same module
+    session._check_open()  # noqa: SLF001 - the same module
+    return run_external_release(release, session._dependencies)  # noqa: SLF001 - the same module
 
 
 def has_release(session: Session, release: planning.ExternalRelease) -> bool:

@@ -99,7 +99,9 @@ class Interrupting:
 @functools.cache
 def is_watched(file: str) -> bool:
     home = Path(dpsql.__file__).parent
-    return file.startswith((str(home / "session.py"), str(home / "ledger"), contextlib.__file__))
+    return file.startswith(
+        (str(home / "session.py"), str(home / "charged_release.py"), str(home / "ledger"), contextlib.__file__)
+    )
 
 
 @functools.cache
