@@ -92,7 +92,6 @@ class PostgresRows(EventRows):
 
     def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._terms: LedgerTerms | None = None
         self._version = 0
         self._balances: dict[str | None, BudgetState] = {}
         self._head: tuple[int, str] | None = None
@@ -100,12 +99,6 @@ class PostgresRows(EventRows):
     def take_turn(self) -> LedgerTerms:
         """Wait until no other writer is within its transaction, and return the terms that the last one left."""
         self._terms = self._read_terms("SELECT version, body FROM terms FOR UPDATE")
-        return self._terms
-
-    def terms(self) -> LedgerTerms:
-        """Return the present terms."""
-        if self._terms is None:
-            self._terms = self._read_terms("SELECT version, body FROM terms")
         return self._terms
 
     def set_terms(self, terms: LedgerTerms) -> None:
@@ -187,7 +180,7 @@ class PostgresRows(EventRows):
         super()._insert(event)
         self._head = event.seq, event.chain
 
-    def _read_terms(self, statement: str) -> LedgerTerms:
+    def _read_terms(self, statement: str = "SELECT version, body FROM terms") -> LedgerTerms:
         row = self._run(statement).fetchone()
         if row is None:
             raise fault("ledger-damaged")

@@ -185,13 +185,6 @@ class SQLiteRows(EventRows):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._terms: LedgerTerms | None = None
-
-    def terms(self) -> LedgerTerms:
-        """Return the present terms."""
-        if self._terms is None:
-            self._terms = self._read_terms()
-        return self._terms
 
     def _read_terms(self) -> LedgerTerms:
         row = self._connection.execute(
