@@ -85,7 +85,13 @@ __all__ = [
     "connect",
 ]
 
-_LATER = {"Answer": "answer", "Balance": "report", "Forecast": "report", "Plan": "plan", "Receipt": "receipt"}
+_LATER = {
+    "Answer": "answer",
+    "Balance": "report.balance",
+    "Forecast": "report.forecast",
+    "Plan": "plan",
+    "Receipt": "receipt",
+}
 _LATER |= {"Session": "session"}
 
 

@@ -175,9 +175,6 @@ class Advice:
 class Answer:
     """A private answer: its table, its receipt, and the sentence that cites it; its length is the number of rows.
 
-    Released `measures` are columns whose noise is known: counts and sums, then averages and spreads. `computed` are the
-    positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT.
-
     >>> for article, readers in answer:
     ...     print(article, readers > 8000)
     moon True
@@ -209,7 +206,8 @@ class Answer:
     ) -> None:
         self._table = table
         self.receipt = receipt
-        self.measures = tuple(measures)
+        self.measures = tuple(measures)  # columns whose noise is known: counts and sums, then averages and spreads
+        # positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT
         self._computed = tuple(computed)
         self._promise = promise
         self._advice = Advice() if advice is None else advice
@@ -241,7 +239,7 @@ class Answer:
 
     @property
     def counts(self) -> CountColumns | None:
-        """The first of the released counts and sums, with its noise; None when none are shown."""
+        """The released counts, or those that come first, and their noise; None when none are shown."""
         first = next(iter(self.measures), None)
         return first if isinstance(first, CountColumns) else None
 

@@ -38,6 +38,7 @@ from dpsql.report import forecast as forecasts
 from dpsql.report import free_answers
 from dpsql.report.balance import Balance, read_balance, read_balances
 from dpsql.report.consent import find_refusal
+from dpsql.report.forecast import Forecast
 from dpsql.sql.analysis import cache
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
@@ -394,7 +395,7 @@ class Session:
         times: int = 1,
         implicit: bool | None = None,
         consent: bool | None = None,
-    ) -> forecasts.Forecast:
+    ) -> Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. `consent` is that of the call that will run
