@@ -1,6 +1,6 @@
 """COUNT(DISTINCT x) of what is not the privacy unit: the number of different values in a group.
 
-Each unit has a few of its values counted, at most so many as the bounds of a query say (`plan/measures/distinct.py`).
+Each unit has a few of its values counted, at most so many as the bounds of a query say (`plan/measures/bounds.py`).
 NULL is no value, and NaN is NULL as in every measure. One expression is counted: text that holds several columns has to
 say how they are told apart.
 """

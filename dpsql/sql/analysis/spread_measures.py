@@ -3,7 +3,7 @@
     VAR_POP(x)        N rows with a value, S distances from the middle of the range of x, Q squares of these distances
     COVAR_POP(x, y)   N rows with both, a sum of distances of each, and Q products of the two
 
-The middle, and how many rows of one unit count, are known when the query is planned (`plan/measures/spread.py`). COVAR
+The middle, and how many rows of one unit count, are known when the query is planned (`plan/measures/coupled.py`). COVAR
 of an argument with itself is its variance, and the order of two arguments changes nothing.
 """
 
