@@ -39,7 +39,7 @@ from dpsql.report import free_answers
 from dpsql.report.balance import Balance, read_balance, read_balances
 from dpsql.report.consent import find_refusal
 from dpsql.report.forecast import Forecast
-from dpsql.sql.analysis import cache
+from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
@@ -64,7 +64,7 @@ class Session:
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        self._analyses = cache.AnalysisCache(
+        self._analyses = analysis.AnalysisCache(
             own.catalog,
             own.engine.accepts_pattern,
             clock=own.clock,
@@ -431,7 +431,7 @@ class Session:
         >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
         ('VARCHAR',)
         """
-        found, statement, is_open = cache.prepare_statement(
+        found, statement, is_open = analysis.prepare_statement(
             text,
             types,
             read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),
@@ -507,7 +507,7 @@ class Session:
         """Return the key of a statement in caches; None for one that may mean something else the next time."""
         self._check_open()
         known = self._dependencies.implicit if implicit is None else implicit
-        return cache.find_key(text, parameters, implicit=known, postgres=postgres)
+        return analysis.find_key(text, parameters, implicit=known, postgres=postgres)
 
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False

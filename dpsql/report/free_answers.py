@@ -21,7 +21,7 @@ from dpsql.plan.outer_select import (
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import publish
 from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
-from dpsql.sql.analysis.public_query import remove_rows
+from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
