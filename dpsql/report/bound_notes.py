@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from dpsql.display import plural, shorten, unit_noun
-from dpsql.mechanisms.private_quantile import ExponentialQuantile
+from dpsql.mechanisms.quantiles import ExponentialQuantile
 from dpsql.plan.mechanisms.quantiles import (
     DrawnQuantiles,
     QuantilesPlan,
