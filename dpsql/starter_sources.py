@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine
-from dpsql.engines.duckdb.schema import describe_file
-from dpsql.engines.libraries import show_adapter_errors
+from dpsql.engines.base import show_adapter_errors
+from dpsql.engines.duckdb.catalog import describe_file
 from dpsql.errors import EngineError, Error, UsageError
 from dpsql.open_engine import open_engine, open_url
 from dpsql.policy import Budget, DataSource, Policy, PublicTable, SourceUrl

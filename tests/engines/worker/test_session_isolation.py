@@ -20,7 +20,7 @@ import dpsql
 from dpsql import time_grid
 from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.session import Session
 from dpsql.time_grid import hold_to_grid
 
