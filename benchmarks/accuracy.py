@@ -52,7 +52,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 from dpsql.terms import Terms, compute_budget
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -10,7 +10,7 @@ from dpsql.dialects import write_name
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import OPTIONS
 

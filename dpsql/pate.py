@@ -27,8 +27,7 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session, release_external
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import ColumnRef
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import ColumnRef, Family, Type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.duckdb import Writer
 from dpsql.terms import Terms

@@ -21,7 +21,7 @@ from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
 from dpsql.sql.ir.catalog import Catalog, Link, Table
-from dpsql.sql.ir.types import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
+from dpsql.sql.ir.tree import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
 from dpsql.sql.lexer import ascii_lower
 
 _UNIT_TYPES = frozenset(

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.intervals import SLACK, ValueNoise, check_level, find_reach
-from dpsql.sql.ir.spread import Statistic
+from dpsql.sql.ir.measures import Statistic
 
 _ROUNDING = 1e-12  # of the largest value: far above the rounding error of the DOUBLEs below
 _DEGREES = (3, 4)

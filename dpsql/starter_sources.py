@@ -16,7 +16,7 @@ from dpsql.open_engine import open_engine, open_url
 from dpsql.policy import Budget, DataSource, Policy, PublicTable, SourceUrl
 from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.registration import may_be_unit
-from dpsql.sql.ir.types import Family, find_read_type, parse_type
+from dpsql.sql.ir.tree import Family, find_read_type, parse_type
 
 _FILES = {".parquet", ".csv"}
 _STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes

@@ -39,7 +39,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Link, Table
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Family, Type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.unit_totals import UnitStatistic, rewrite_unit_totals
 from dpsql.terms import Terms

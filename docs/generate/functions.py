@@ -8,8 +8,20 @@ from itertools import product
 
 from dpsql.errors import Error, Place
 from dpsql.sql.functions.allow_list import Rule, Site
-from dpsql.sql.ir.tree import ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Type, decimal
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    TEXT,
+    TIMESTAMP,
+    ColumnRef,
+    Expression,
+    Literal,
+    Type,
+    decimal,
+)
 
 _DECIMAL = decimal(9, 2)
 _COLUMNS = {

@@ -26,10 +26,10 @@ from dpsql.sql.functions.allow_list import (
     TIME_FUNCTIONS,
     WINDOWS,
 )
-from dpsql.sql.ir.spread import SPREADS
-from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
+from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
-from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
+from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "

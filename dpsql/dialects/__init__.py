@@ -1,7 +1,6 @@
 """Dialects: the SQL of each engine as data, which the rewriter reads and every engine names."""
 
 from dpsql.dialects.base import DUCKDB, STANDARD, Dialect, find_family
-from dpsql.dialects.duckdb_releases import release
 from dpsql.dialects.names import ENUM, propose_query, quote_name, quote_path, quote_text, strip_type_details, write_name
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "quote_name",
     "quote_path",
     "quote_text",
-    "release",
     "strip_type_details",
     "write_name",
 ]

@@ -24,8 +24,9 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.syntax.aggregate_forms import NAMES
 from dpsql.sql.syntax.block import (
     Block,
     find_open_block,
@@ -39,7 +40,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.clause import find_bare_clauses
 from dpsql.sql.syntax.forms import DATE_FUNCTIONS, normalize_calls, normalize_literals
-from dpsql.sql.syntax.quantile_forms import NAMES
 
 __all__ = ["Dpsql"]
 

@@ -15,7 +15,7 @@ from superset.sql.parse import SQLGLOT_DIALECTS, LimitMethod
 
 from dpsql.integrations.sqlglot import Dpsql
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

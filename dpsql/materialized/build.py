@@ -42,7 +42,7 @@ from dpsql.materialized.lookup import (
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
 
 _APPENDED = "dpsql appended"

@@ -33,7 +33,7 @@ from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet, StoredMeasures, Table
 from dpsql.sql.ir.measures import ContributionRange
-from dpsql.sql.ir.types import find_read_type, parse_type
+from dpsql.sql.ir.tree import find_read_type, parse_type
 
 Source = Path | CsvFile | Folder | RemoteFiles | None
 FileFingerprint = tuple[str, int, int]

@@ -34,7 +34,7 @@ from dpsql.materialized.lookup import (
 )
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.types import Type, parse_type
+from dpsql.sql.ir.tree import Type, parse_type
 from dpsql.sql.rewrite.materialization import RemoteSet, SQLStatement
 
 _PREFIX = "m_"

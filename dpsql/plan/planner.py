@@ -50,8 +50,7 @@ from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, ReleasedDomain, StatedTotal, count_groups
-from dpsql.sql.rewrite.engine_query import Bound
-from dpsql.sql.rewrite.passes import confine_to_values
+from dpsql.sql.rewrite.engine_query import Bound, confine_to_values
 from dpsql.terms import Terms, read_number, read_whole_number
 
 _MOST_MIN_UNITS = 10**9

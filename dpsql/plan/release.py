@@ -28,7 +28,7 @@ from dpsql.plan.plan import Plan, build_statement
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import HavingTerm, Order, Output, PrivateQuery, PublicQuery
-from dpsql.sql.ir.types import DOUBLE, Family
+from dpsql.sql.ir.tree import DOUBLE, Family
 
 if TYPE_CHECKING:
     import numpy.typing as npt

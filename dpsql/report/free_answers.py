@@ -19,7 +19,7 @@ from dpsql.report.used_shares import trace_rises
 from dpsql.sql.analysis.public_query import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     OuterSelect,

@@ -24,10 +24,20 @@ from dpsql.report.consent import has_consent, is_admitted
 from dpsql.report.key_nouns import describe_key
 from dpsql.report.measure_words import describe_ends, read_argument
 from dpsql.sql.ir.measures import Aggregate, Measure, is_presence
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Derived, Expression, In, Literal, strip_casts
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    Derived,
+    Expression,
+    Family,
+    In,
+    Literal,
+    split_conjuncts,
+    strip_casts,
+)
 from dpsql.sql.syntax.computed import is_measure_name
 from dpsql.terms import Terms
 

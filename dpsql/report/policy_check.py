@@ -30,7 +30,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.catalog import Table as KnownTable
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import BIGINT, TEXT
+from dpsql.sql.ir.tree import BIGINT, TEXT
 from dpsql.terms import Terms, compute_delta, compute_limit
 
 

@@ -20,9 +20,8 @@ from dpsql.plan.mechanisms.quantiles import (
     format_value,
     name_quantile,
 )
-from dpsql.sql.ir.measures import Aggregate
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import split_conjuncts
+from dpsql.sql.ir.measures import Aggregate, Quantile
+from dpsql.sql.ir.tree import split_conjuncts
 
 _EACH = 0.025  # of the two errors of an interval with a count
 

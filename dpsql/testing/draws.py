@@ -28,8 +28,7 @@ from dpsql.errors import Unsupported
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import Type
+from dpsql.sql.ir.tree import Expression, Type
 from dpsql.sql.render.duckdb import compose
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import DRAW, UNIT, Bound

@@ -34,11 +34,10 @@ from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.measures import Aggregate, Measure
-from dpsql.sql.ir.quantiles import build_bins
+from dpsql.sql.ir.measures import Aggregate, Measure, build_bins
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import Expression, Joined, Scan
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.transforms import make_total
+from dpsql.sql.ir.tree import Expression, Joined, Scan, parse_type
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import (
     Bound,
@@ -50,7 +49,6 @@ from dpsql.sql.rewrite.engine_query import (
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
-from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.public_query import rewrite_public
 from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 from dpsql.terms import Terms

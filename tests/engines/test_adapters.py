@@ -28,8 +28,7 @@ from dpsql import (
 from dpsql.curator import write_starter
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
 from dpsql.engines import Column, Registered, RemoteEngine, Statement, base, open_exact, remote
-from dpsql.sql.ir.tree import Call, ColumnRef, Expression
-from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.tree import BIGINT, Call, ColumnRef, Expression
 from dpsql.sql.render.portable import PortableWriter
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"

@@ -300,7 +300,7 @@ def test_sql_reference_examples_are_read() -> None:
     from dpsql.plan import EvaluatorParser
     from dpsql.sql.analysis.analyze import analyze
     from dpsql.sql.ir.catalog import Catalog, Link, Table
-    from dpsql.sql.ir.types import parse_type
+    from dpsql.sql.ir.tree import parse_type
 
     def table(name: str, columns: str, unit: str | None) -> Table:
         pairs = (column.split() for column in columns.split(", "))

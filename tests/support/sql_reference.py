@@ -23,7 +23,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 from dpsql.terms import Terms
 from dpsql.testing.queries import NOON, accepts_pattern

@@ -16,7 +16,7 @@ import dpsql
 from dpsql import spread_intervals
 from dpsql.intervals import SharedNoise, ValueNoise
 from dpsql.spread_intervals import SpreadLaw, find_axes, find_chi_square
-from dpsql.sql.ir.spread import SPREADS, Statistic
+from dpsql.sql.ir.measures import SPREADS, Statistic
 
 Doubles = npt.NDArray[np.float64]
 GAUSSIANS = {

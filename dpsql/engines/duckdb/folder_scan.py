@@ -20,7 +20,8 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import quote_name, quote_text, release, strip_type_details
+from dpsql.dialects import quote_name, quote_text, strip_type_details
+from dpsql.dialects.duckdb_releases import release
 from dpsql.engines.duckdb.instance import TROUBLE, require_setting
 from dpsql.engines.lakes import MOST_FILES, is_hidden, read_partitions
 from dpsql.engines.sources import DataAddress, DataFile, Field, Folder, RemoteFiles, RemoteFolder

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import quote_name, quote_text, release, write_name
+from dpsql.dialects import quote_name, quote_text, write_name
+from dpsql.dialects.duckdb_releases import release
 from dpsql.errors import EngineError, UsageError
 
 ATTACHED = "dpsql_data"

@@ -50,9 +50,9 @@ from functools import cache
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.scope import join_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import (
+    DOUBLE,
     Call,
     Cast,
     ColumnRef,
@@ -68,9 +68,9 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scan,
     is_column,
+    join_conjuncts,
     list_scans,
 )
-from dpsql.sql.ir.types import DOUBLE
 from dpsql.terms import Terms
 
 _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian", "gaussian_histogram")

@@ -21,11 +21,9 @@ from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds
 from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import MOST_STEPS, SPREADS, Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import ColumnRef, Literal
-from dpsql.sql.ir.types import NULL
+from dpsql.sql.ir.tree import NULL, ColumnRef, Literal
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION = "max_rows_contributed"

@@ -21,7 +21,6 @@ from math import ceil, floor, inf, isfinite
 from typing import NamedTuple
 
 from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_keys, list_sources
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
@@ -31,15 +30,18 @@ from dpsql.sql.ir.tree import (
     Combined,
     Derived,
     Expression,
+    Family,
     FromWhere,
     Literal,
     Numbered,
     Relation,
     Scan,
     Try,
+    Type,
+    find_read_type,
+    split_conjuncts,
     strip_casts,
 )
-from dpsql.sql.ir.types import Family, Type, find_read_type
 
 Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])

@@ -13,8 +13,7 @@ from math import inf
 from dpsql.errors import Refusal
 from dpsql.plan.measures.bounds import Bounding
 from dpsql.policy.starter import spell
-from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure
-from dpsql.sql.ir.quantiles import Quantile
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, Quantile
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.terms import Terms, read_whole_number
 

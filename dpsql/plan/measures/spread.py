@@ -28,8 +28,7 @@ from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
 from dpsql.policy.starter import spell
 from dpsql.spread_intervals import SpreadLaw
-from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure
-from dpsql.sql.ir.spread import Statistic
+from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.rewrite.product_steps import find_grid

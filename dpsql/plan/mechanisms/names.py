@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.errors import EngineError
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Family, Type
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,8 +16,7 @@ from dpsql.mechanisms import Noise
 from dpsql.plan.mechanisms.names import number_rows
 from dpsql.plan.mechanisms.quantiles import DrawnQuantiles, QuantilesPlan
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Family, Literal, Type
 from dpsql.sql.rewrite.engine_query import EngineQuery
 
 if TYPE_CHECKING:

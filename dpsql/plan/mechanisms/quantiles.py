@@ -37,10 +37,9 @@ from dpsql.plan.mechanisms.known_groups import count_known
 from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.quantiles import Bins, Quantile, build_bins, round_end
+from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Expression, Family, Literal, Type
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
 from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins, rewrite_candidates
 

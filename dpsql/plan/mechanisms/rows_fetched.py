@@ -21,8 +21,7 @@ from dpsql.plan.mechanisms.record import Reads
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Family, Literal
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders
 
 MOST_NAMES = 500  # known names that a statement lists

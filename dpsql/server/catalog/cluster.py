@@ -37,7 +37,7 @@ from dpsql.policy.tables import Table as PolicyTable
 from dpsql.server.catalog.system_catalog import unavailable_error
 from dpsql.sql.ir.catalog import DATABASE, HOME, Table
 from dpsql.sql.ir.catalog import Catalog as Tables
-from dpsql.sql.ir.types import Type, find_answer_type, find_read_type
+from dpsql.sql.ir.tree import Type, find_answer_type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
 OWNER = "dpsql"  # who owns the tables that clients see
@@ -336,7 +336,7 @@ def _describe_column(column: str, unit: str, *, declared: PolicyTable | None) ->
 def sql_type(type_: Type) -> str:
     """Return PostgreSQL's name for the type in which answers return a column.
 
-    >>> from dpsql.sql.ir.types import parse_type
+    >>> from dpsql.sql.ir.tree import parse_type
     >>> sql_type(parse_type("UINTEGER")), sql_type(parse_type("DECIMAL(9,2)")), sql_type(parse_type("UUID"))
     ('bigint', 'numeric(9,2)', 'text')
     """

@@ -35,8 +35,8 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import Clock
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import list_names, propose_name
-from dpsql.sql.ir.spread import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     PrivateQuery,
@@ -46,7 +46,7 @@ from dpsql.sql.ir.statements import (
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Family
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
 from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
@@ -114,7 +114,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
     if (standard.is_private or header is not None) and "top" in text.lower():
-        from dpsql.sql.syntax.leading_top import read_top_as_limit
+        from dpsql.sql.syntax.forms import read_top_as_limit
 
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
     asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)

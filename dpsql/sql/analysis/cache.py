@@ -23,7 +23,7 @@ from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, Statement
-from dpsql.sql.ir.types import NULL, TEXT, Family, Type, parse_type
+from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import scan
 from dpsql.sql.syntax.implied import StandardSQL
 from dpsql.sql.syntax.parameters import ParameterValues

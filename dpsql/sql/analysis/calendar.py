@@ -32,11 +32,30 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.select_clauses import cast_sum, read_argument, read_output
 from dpsql.sql.functions.allow_list import MAX_POSITION
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.sql.ir.transforms import canonicalize, rebuild
-from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, FromWhere, Literal, Sorted, Window, stored_column, walk
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, Family, Type, has_one_form, sum_type
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    TIMESTAMP,
+    Call,
+    Cast,
+    ColumnRef,
+    Expression,
+    Family,
+    FromWhere,
+    Literal,
+    Sorted,
+    Type,
+    Window,
+    has_one_form,
+    split_conjuncts,
+    stored_column,
+    sum_type,
+    walk,
+)
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, read_direction
 

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import ChargedValues
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
     Call,
     Cast,
     ColumnRef,
@@ -28,6 +28,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -37,12 +38,14 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    Type,
+    find_read_type,
     is_column,
     output_column,
+    split_conjuncts,
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
 MAX_VALUES = 100  # of one query

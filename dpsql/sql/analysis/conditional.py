@@ -19,9 +19,19 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, StatedBounds, is_present
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
-from dpsql.sql.ir.types import BOOLEAN, INTEGER, Family, Type
+from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    INTEGER,
+    Call,
+    Case,
+    Cast,
+    Expression,
+    Family,
+    Literal,
+    Type,
+    join_conjuncts,
+    split_conjuncts,
+)
 
 
 @dataclass(frozen=True, slots=True)

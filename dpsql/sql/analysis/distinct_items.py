@@ -15,8 +15,7 @@ from dpsql.sql.analysis.named_bounds import write_arguments
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, StatedBounds
-from dpsql.sql.ir.tree import Expression, strip_casts
-from dpsql.sql.ir.types import TEXT
+from dpsql.sql.ir.tree import TEXT, Expression, strip_casts
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

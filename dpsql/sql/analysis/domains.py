@@ -36,18 +36,20 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    TEXT,
     Cast,
     ColumnRef,
     Derived,
     Expression,
+    Family,
     FromWhere,
     Joined,
     Literal,
     Scan,
     Sorted,
+    find_read_type,
     list_scans,
 )
-from dpsql.sql.ir.types import TEXT, Family, find_read_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
 

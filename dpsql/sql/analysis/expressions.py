@@ -45,8 +45,7 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import Open, UnboundParameter, fill_unbound, read_clock, truncate_to_date
-from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate, strip_casts
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -55,15 +54,24 @@ from dpsql.sql.ir.types import (
     NULL,
     TEXT,
     TIMESTAMP,
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Derived,
+    Expression,
     Family,
+    Literal,
+    Scalar,
     Type,
     find_integer_type,
+    is_aggregate,
+    strip_casts,
 )
-from dpsql.sql.ir.types import decimal as decimal_type
+from dpsql.sql.ir.tree import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import STATED
+from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED
 from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 
 if TYPE_CHECKING:

@@ -53,12 +53,13 @@ from dpsql.sql.ir.scope import (
     extract_unit_equalities,
     find_linked_units,
     is_connected,
-    join_conjuncts,
     list_names,
     propose_name,
 )
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    INTEGER,
     Call,
     ColumnRef,
     Derived,
@@ -72,10 +73,10 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    join_conjuncts,
     stored_column,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, INTEGER
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 

@@ -23,9 +23,11 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.calendar import find_bounds, find_period, is_time_bucket, missing_bounds, read_calendar
 from dpsql.sql.analysis.domains import MOST_GROUPS, check_number_of_groups, is_released, read_domain, read_values
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    DOUBLE,
+    TEXT,
     Call,
     Case,
     Cast,
@@ -35,6 +37,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     Joined,
@@ -42,9 +45,10 @@ from dpsql.sql.ir.tree import (
     Numbered,
     Relation,
     Scan,
+    Type,
+    split_conjuncts,
     strip_casts,
 )
-from dpsql.sql.ir.types import BIGINT, DOUBLE, TEXT, Family, Type
 
 _RANGES = {
     "month": (1, 12),

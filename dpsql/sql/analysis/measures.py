@@ -40,17 +40,27 @@ from dpsql.sql.analysis.named_bounds import read_named_bounds, refuse_bounds, wr
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.spread_measures import list_spread_measures
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, MOST_STEPS, Aggregate, Measure, StatedBounds, Weight, is_present
-from dpsql.sql.ir.scope import find_unit, join_conjuncts
-from dpsql.sql.ir.spread import SPREADS, Statistic
+from dpsql.sql.ir.measures import (
+    DISTINCT_UNITS,
+    MOST_STEPS,
+    SPREADS,
+    Aggregate,
+    Measure,
+    StatedBounds,
+    Statistic,
+    Weight,
+    is_present,
+)
+from dpsql.sql.ir.scope import find_unit
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BOOLEAN,
     DOUBLE,
+    Expression,
+    join_conjuncts,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.named_bounds import PER_ROW, find_aggregate_call
+from dpsql.sql.syntax.aggregate_forms import PER_ROW, find_aggregate_call
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:

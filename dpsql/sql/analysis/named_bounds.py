@@ -1,6 +1,6 @@
 """Bounds that an aggregate states as a named argument: contribution_bounds_per_group and contribution_bounds_per_row.
 
-`syntax/named_bounds.py` says which function has which of the two, and refuses the other. So one reader is enough for
+`syntax/aggregate_forms.py` says which function has which of the two, and refuses the other. So one reader is enough for
 both. The bounds are constants of the text, or parameters.
 """
 
@@ -16,9 +16,8 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import StatedBounds
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import DOUBLE
-from dpsql.sql.syntax.named_bounds import STATED, list_argument_texts
+from dpsql.sql.ir.tree import DOUBLE, Literal
+from dpsql.sql.syntax.aggregate_forms import STATED, list_argument_texts
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:

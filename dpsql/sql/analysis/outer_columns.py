@@ -24,8 +24,7 @@ from typing import cast
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.statements import OutputMeasure, PrivateQuery
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import BIGINT, DOUBLE, NULL, TEXT, Family, Type, parse_type
+from dpsql.sql.ir.tree import BIGINT, DOUBLE, NULL, TEXT, Family, Literal, Type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
 Tree = dict[str, object]

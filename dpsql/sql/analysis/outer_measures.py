@@ -21,9 +21,8 @@ from typing import cast
 from dpsql.sql.analysis.measures import couple_measures, is_released_number
 from dpsql.sql.analysis.outer_columns import Tree
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.tree import Expression, split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
 _Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output

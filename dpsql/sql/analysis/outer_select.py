@@ -35,8 +35,7 @@ from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import BIGINT, NULL
+from dpsql.sql.ir.tree import BIGINT, NULL, Literal
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause

@@ -35,8 +35,7 @@ from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_n
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import FromWhere, Literal, Scan, stored_column
-from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.tree import BIGINT, FromWhere, Literal, Scan, stored_column
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.spans import name_released
 

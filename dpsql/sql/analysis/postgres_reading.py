@@ -26,8 +26,7 @@ from typing import cast
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.literals import Open, fill_unbound
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Literal, Scalar, children
-from dpsql.sql.ir.types import BIGINT, TEXT, Family
+from dpsql.sql.ir.tree import BIGINT, TEXT, Call, Case, Cast, ColumnRef, Expression, Family, Literal, Scalar, children
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 BACKSLASH = Literal("\\", TEXT, 1)

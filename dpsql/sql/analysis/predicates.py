@@ -23,6 +23,9 @@ from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
 from dpsql.sql.ir.scope import ScopeTable, add_ties, compare_by_bytes, find_unit, link_units
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    NULL,
+    TEXT,
     Call,
     Case,
     Collate,
@@ -30,12 +33,12 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
     Literal,
 )
-from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal, parse_text_array

@@ -52,19 +52,29 @@ from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import Scope, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, Quantile
+from dpsql.sql.ir.scope import Scope
 from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
-from dpsql.sql.ir.tree import Cast, ColumnRef, Expression, FromWhere, Literal, Scan
-from dpsql.sql.ir.types import BIGINT, Family, find_read_type
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    Cast,
+    ColumnRef,
+    Expression,
+    Family,
+    FromWhere,
+    Literal,
+    Scan,
+    find_read_type,
+    join_conjuncts,
+    split_conjuncts,
+)
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import NAMES
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
-from dpsql.sql.syntax.quantile_forms import NAMES
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (
+    NULL,
     Call,
     Cast,
     ColumnRef,
@@ -33,10 +34,10 @@ from dpsql.sql.ir.tree import (
     Literal,
     Numbered,
     Relation,
+    find_answer_type,
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import NULL, find_answer_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text
 

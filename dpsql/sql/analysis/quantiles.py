@@ -1,6 +1,6 @@
 """Quantiles of a private query: MEDIAN(x), QUANTILE_CONT(x, 0.9) and their other spellings, with or without FILTER.
 
-Syntax has put all spellings into one call (`syntax/quantile_forms.py`). A query may state between which numbers the
+Syntax has put all spellings into one call (`syntax/aggregate_forms.py`). A query may state between which numbers the
 value of one row is, as in MEDIAN(x, contribution_bounds_per_row => (0, 500)); it is a constant of the text, or a
 parameter. Any range is allowed: values beyond it are counted at its ends.
 """
@@ -16,13 +16,10 @@ from dpsql.sql.analysis.measures import find_function, is_measure, name_unit
 from dpsql.sql.analysis.named_bounds import read_named_bounds
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.measures import is_present
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import DOUBLE, Family
+from dpsql.sql.ir.measures import Quantile, is_present
+from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
 from dpsql.sql.lexer import FUNCTION_PREFIX
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, find_quantile_words
+from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, find_quantile_words
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:

@@ -27,10 +27,8 @@ from dpsql.sql.analysis.known_values import list_known_values
 from dpsql.sql.analysis.named_bounds import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
-from dpsql.sql.ir.scope import split_conjuncts
 from dpsql.sql.ir.statements import Clause, CutList, Name, Option, PrivateQuery, count_groups
-from dpsql.sql.ir.tree import ColumnRef, Expression, In, Literal, list_scans, strip_casts
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import ColumnRef, Expression, Family, In, Literal, list_scans, split_conjuncts, strip_casts
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,

@@ -15,8 +15,21 @@ from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import is_database
 from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text
-from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
-from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
+from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    NULL,
+    Cast,
+    Derived,
+    Exists,
+    Expression,
+    Family,
+    InQuery,
+    Literal,
+    Scalar,
+    find_read_type,
+    is_column,
+    walk,
+)
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.parameters import read_whole_number
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, place

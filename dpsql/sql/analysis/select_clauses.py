@@ -22,21 +22,28 @@ from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
+    BIGINT,
+    DOUBLE,
+    INTEGER,
+    WIDEST_DECIMAL,
     Call,
     Case,
     Cast,
     Collate,
     ColumnRef,
     Expression,
+    Family,
     Literal,
     Scalar,
     Sorted,
     children,
+    decimal,
+    find_read_type,
     is_aggregate,
     is_column,
+    sum_type,
     walk,
 )
-from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, find_read_type, sum_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction
 

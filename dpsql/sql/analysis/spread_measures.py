@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from dpsql.errors import Place
 from dpsql.sql.ir.measures import Aggregate, Factor, Measure, StatedBounds, is_present
-from dpsql.sql.ir.scope import join_conjuncts
-from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.tree import Expression, join_conjuncts
 
 
 def list_spread_measures(

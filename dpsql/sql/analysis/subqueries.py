@@ -28,6 +28,10 @@ from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.transforms import Stage, canonicalize, group_in_subquery
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    INTEGER,
+    NULL,
+    TEXT,
     Call,
     Case,
     Cast,
@@ -36,17 +40,20 @@ from dpsql.sql.ir.tree import (
     Cut,
     Derived,
     Expression,
+    Family,
     FromWhere,
     Joined,
     Literal,
     Numbered,
     Sorted,
+    Type,
     Window,
     find_collations,
+    has_one_form,
     output_column,
+    set_collations,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL, TEXT, Family, Type, has_one_form, set_collations
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
 

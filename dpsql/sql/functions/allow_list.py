@@ -26,10 +26,9 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.spread import SPREADS
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, In, InQuery, Literal, walk
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -39,9 +38,17 @@ from dpsql.sql.ir.types import (
     NULL,
     TEXT,
     TIMESTAMP,
+    Call,
+    Case,
+    Cast,
+    Expression,
     Family,
+    In,
+    InQuery,
+    Literal,
     Type,
     decimal,
+    walk,
 )
 
 COLUMN_CAP = 1_024  # characters of a stored text that enter a function which can make it longer

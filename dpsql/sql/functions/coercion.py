@@ -18,8 +18,7 @@ from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir.literals import Open, add_interval, fill_unbound
-from dpsql.sql.ir.tree import Call, Cast, ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BIGINT,
     DATE,
     DOUBLE,
@@ -29,7 +28,12 @@ from dpsql.sql.ir.types import (
     TEXT,
     TIMESTAMP,
     WIDEST_DECIMAL,
+    Call,
+    Cast,
+    ColumnRef,
+    Expression,
     Family,
+    Literal,
     Type,
     decimal,
     find_integer_type,

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.measures import ContributionRange
-from dpsql.sql.ir.types import Type
+from dpsql.sql.ir.tree import Type
 from dpsql.sql.lexer import ascii_lower
 
 DATABASE = "dpsql"  # what statements may write before a schema, and what the server says that it is called

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, TEXT, TIMESTAMP, Family, Type
+from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, TEXT, TIMESTAMP, Expression, Family, Literal, Type
 
 _WIDE = 1 << 40  # needs BIGINT, so that results get their widest type
 _VALUES = {

@@ -4,7 +4,7 @@ The unit is followed by identity, never by name: a column is the unit when it *i
 table, passed on unchanged.
 
 This file has three parts: (1) `Scope` and its tables and columns; (2) `list_names`, `propose_text` and `propose_name`,
-hints for names that are not there; (3) from `split_conjuncts` on, ties. Ties are equalities of privacy units, the only
+hints for names that are not there; (3) from `find_unit` on, ties. Ties are equalities of privacy units, the only
 conditions that may join rows of several private tables.
 
 Every query block has this invariant: in each of its rows, all unit columns that are not NULL are equal. The row belongs
@@ -30,8 +30,17 @@ from dataclasses import dataclass
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.catalog import HOME, PUBLIC, RowKey
-from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
-from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
+from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    Call,
+    Cast,
+    Collate,
+    Expression,
+    Family,
+    find_read_type,
+    join_conjuncts,
+    split_conjuncts,
+)
 from dpsql.sql.lexer import ascii_lower
 
 _SHOWN = 12
@@ -207,22 +216,6 @@ def propose_name(wanted: str, names: Iterable[str]) -> str:
 
 # Part 3: ties.
 Pair = tuple[Expression, Expression]
-
-
-def split_conjuncts(condition: Expression | None) -> list[Expression]:
-    """Split a condition at the ANDs of its top level."""
-    if condition is None:
-        return []
-    if isinstance(condition, Call) and condition.function == "and":
-        return [part for argument in condition.arguments for part in split_conjuncts(argument)]
-    return [condition]
-
-
-def join_conjuncts(conditions: Sequence[Expression]) -> Expression | None:
-    """Join the conditions by AND; return None if there are none."""
-    if len(conditions) < 2:  # noqa: PLR2004 - nothing to join
-        return conditions[0] if conditions else None
-    return Call("and", tuple(conditions), BOOLEAN)
 
 
 def find_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn | None:

@@ -16,11 +16,8 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
-from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
-from dpsql.sql.ir.quantiles import Quantile
-from dpsql.sql.ir.spread import Statistic
-from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
-from dpsql.sql.ir.types import DOUBLE, Type
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure, Quantile, Statistic
+from dpsql.sql.ir.tree import DOUBLE, Expression, FromWhere, Sorted, Type
 
 
 @dataclass(frozen=True, slots=True)

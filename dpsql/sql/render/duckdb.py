@@ -28,8 +28,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
 
-from dpsql.dialects import quote_name, quote_path, release
+from dpsql.dialects import quote_name, quote_path
+from dpsql.dialects.duckdb_releases import release
 from dpsql.sql.ir.tree import (
+    DATE,
+    NULL,
+    TIMESTAMP,
     Call,
     Case,
     Cast,
@@ -40,6 +44,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -51,11 +56,11 @@ from dpsql.sql.ir.tree import (
     Scan,
     Sorted,
     Try,
+    Type,
     Window,
     find_collations,
     walk,
 )
-from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family, Type
 
 _SLOT = re.compile(r"\{(\w+)\}")
 

@@ -23,6 +23,9 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
+    BOOLEAN,
+    NULL,
+    TEXT,
     Call,
     Cast,
     Collate,
@@ -31,6 +34,7 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     In,
     InQuery,
@@ -38,12 +42,12 @@ from dpsql.sql.ir.tree import (
     Literal,
     Relation,
     Try,
+    Type,
     Window,
     children,
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.render.duckdb import Writer
 
 if TYPE_CHECKING:

@@ -42,11 +42,9 @@ from fractions import Fraction
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
+from dpsql.sql.ir.transforms import canonicalize, make_total, widen, widen_presence
+from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, Call, Case, Cast, Expression, Family, Literal
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
-from dpsql.sql.rewrite.passes import make_total, widen, widen_presence
 from dpsql.sql.rewrite.use_materialized import Form
 
 UNIT = "dpsql_unit"

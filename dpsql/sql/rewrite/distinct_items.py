@@ -21,11 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Case, Expression
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.transforms import canonicalize, make_total
+from dpsql.sql.ir.tree import Case, Expression, Family, join_conjuncts, split_conjuncts
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.rewrite.contributions import (
     UNIT,
@@ -37,7 +35,6 @@ from dpsql.sql.rewrite.contributions import (
     list_products,
     name_parts,
 )
-from dpsql.sql.rewrite.passes import make_total
 
 ONE = "dpsql_one"
 _APART = 0x9E37_79B9_7F4A_7C15  # the draw of a value is not that of a group with the same key

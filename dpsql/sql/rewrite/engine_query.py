@@ -25,10 +25,19 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.measures import Aggregate
-from dpsql.sql.ir.statements import Domain, GroupCut, KeyDomain, LiteralDomain, PrivateQuery, TableDomain, list_factors
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Expression, Literal
-from dpsql.sql.ir.types import BIGINT, Type
+from dpsql.sql.ir.statements import (
+    Domain,
+    GroupCut,
+    KeyDomain,
+    LiteralDomain,
+    PrivateQuery,
+    ProductDomain,
+    ReleasedDomain,
+    TableDomain,
+    list_factors,
+)
+from dpsql.sql.ir.transforms import canonicalize, make_total, rebuild
+from dpsql.sql.ir.tree import BIGINT, Expression, Literal, Type, join_conjuncts, split_conjuncts
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import (
@@ -53,7 +62,6 @@ from dpsql.sql.rewrite.contributions import (
     weigh_contributions,
 )
 from dpsql.sql.rewrite.distinct_items import ONE, build_item_rows, counts_items, name_items, rank_item_rows
-from dpsql.sql.rewrite.passes import apply_passes
 from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
 
 __all__ = [
@@ -197,6 +205,37 @@ def rewrite_total(query: PrivateQuery) -> EngineQuery:
         columns = sum_contributions(query)
     sql = compose("SELECT {columns} FROM ({rows})", columns=columns, rows=rows)
     return _finish(writer, sql, query=query, measures=len(query.measures), reads=source.description)
+
+
+def confine_to_values(query: PrivateQuery) -> PrivateQuery:
+    """Return the query over the rows of units that have one of its charged values; as it is without these.
+
+    In every row of a private query all units are equal, and a row belongs to its unit (`ir/scope.py`). Rows of
+    units with other values are dropped where the rows are counted. So such a unit changes no answer: its own rows are
+    not counted, and neither the rows of other units nor their values depend on it. Which value a unit has is decided
+    over all its rows of the stored table, before WHERE, without the salts of a session and without materialized tables.
+    """
+    values = query.charged_values
+    if values is None or values.condition is None:
+        return query
+    # WHERE year = 2026 becomes WHERE year = 2026 AND user_id IN (SELECT the units that have one of the values)
+    where = join_conjuncts([*split_conjuncts(query.body.where), values.condition])
+    return replace(query, body=replace(query.body, where=where), charged_values=replace(values, condition=None))
+
+
+def apply_passes(query: PrivateQuery) -> PrivateQuery:
+    """Return a query whose expressions never fail, and whose keys and candidates are equal if they print alike."""
+    keys = tuple(canonicalize(make_total(key)) for key in query.keys)
+    query = replace(query, keys=keys, body=rebuild(query.body, make_total))
+    if query.domain is None or isinstance(query.domain, ReleasedDomain):
+        return query
+    factors = tuple(
+        replace(each, value=canonicalize(make_total(each.value)))
+        if isinstance(each, TableDomain)
+        else LiteralDomain(tuple(canonicalize(make_total(value)) for value in each.values))
+        for each in list_factors(query.domain)
+    )
+    return replace(query, domain=ProductDomain(factors) if isinstance(query.domain, ProductDomain) else factors[0])
 
 
 @dataclass(frozen=True, slots=True)

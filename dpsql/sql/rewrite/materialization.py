@@ -36,13 +36,11 @@ from dataclasses import dataclass, field, replace
 from dpsql.dialects import DUCKDB, ENUM, Dialect, quote_name, quote_path
 from dpsql.sql.ir.catalog import StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Cast, ColumnRef, Expression
-from dpsql.sql.ir.types import TEXT, Type
+from dpsql.sql.ir.transforms import canonicalize, make_total
+from dpsql.sql.ir.tree import TEXT, Cast, ColumnRef, Expression, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import build_row_steps, clamp
-from dpsql.sql.rewrite.passes import make_total
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
 
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters

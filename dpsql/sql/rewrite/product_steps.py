@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, is_present
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
-from dpsql.sql.ir.tree import Expression
-from dpsql.sql.ir.types import Family
+from dpsql.sql.ir.tree import Expression, Family, join_conjuncts, split_conjuncts
 
 _MOST_DISTANCE = MOST_STEPS // 2
 

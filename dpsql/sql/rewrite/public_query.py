@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.statements import PublicQuery
-from dpsql.sql.ir.transforms import canonicalize, group_in_subquery, rebuild
-from dpsql.sql.ir.tree import Call, Expression, FromWhere
-from dpsql.sql.ir.types import find_answer_type
+from dpsql.sql.ir.transforms import canonicalize, group_in_subquery, make_total, rebuild
+from dpsql.sql.ir.tree import Call, Expression, FromWhere, find_answer_type
 from dpsql.sql.render.duckdb import compose, format_direction
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import EngineQuery
-from dpsql.sql.rewrite.passes import make_total
 
 Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1

@@ -29,17 +29,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.sql.ir.quantiles import Bins, Quantile
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
+from dpsql.sql.ir.measures import Bins, Quantile
 from dpsql.sql.ir.statements import Domain, PrivateQuery
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE
+from dpsql.sql.ir.transforms import canonicalize, make_total, widen, widen_presence
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    Expression,
+    Literal,
+    join_conjuncts,
+    split_conjuncts,
+)
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import UNIT, Bound
-from dpsql.sql.rewrite.engine_query import EngineQuery, is_named, list_candidates
-from dpsql.sql.rewrite.passes import apply_passes, make_total, widen, widen_presence
+from dpsql.sql.rewrite.engine_query import EngineQuery, apply_passes, is_named, list_candidates
 
 _VALUE = ColumnRef(0, "dpsql_value", DOUBLE)  # of the rows, which are relation 0
 

@@ -23,16 +23,13 @@ from dataclasses import replace
 from enum import Enum
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, is_present
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.transforms import canonicalize
-from dpsql.sql.ir.tree import Call, Cast, Expression
-from dpsql.sql.ir.types import BIGINT, DOUBLE
+from dpsql.sql.ir.transforms import canonicalize, make_total
+from dpsql.sql.ir.tree import BIGINT, DOUBLE, Call, Cast, Expression, join_conjuncts, split_conjuncts
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contributions import UNIT, build_row_steps
-from dpsql.sql.rewrite.engine_query import EngineQuery
-from dpsql.sql.rewrite.passes import apply_passes, make_total
+from dpsql.sql.rewrite.engine_query import EngineQuery, apply_passes
 
 _BIN, _COUNT = "dpsql_bin", "dpsql_count"
 

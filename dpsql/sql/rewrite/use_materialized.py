@@ -31,10 +31,10 @@ from enum import Enum, auto
 from dpsql.dialects import DUCKDB
 from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.scope import join_conjuncts, split_conjuncts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import rebuild
 from dpsql.sql.ir.tree import (
+    BIGINT,
     Call,
     Case,
     Cast,
@@ -48,12 +48,14 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scan,
     Window,
+    find_read_type,
     is_aggregate,
     is_column,
+    join_conjuncts,
     list_scans,
+    split_conjuncts,
     walk,
 )
-from dpsql.sql.ir.types import BIGINT, find_read_type
 
 UNITS = "dpsql_units"
 ROWS = "dpsql_rows"

@@ -23,8 +23,8 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue
+from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.ir.tree import Literal as TypedLiteral
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     Block,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS, QUANTILES
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,

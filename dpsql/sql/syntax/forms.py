@@ -11,6 +11,7 @@ In the clauses of a statement, before its private query is looked for:
     COUNT(*) ... GROUP BY ()                   COUNT(*) ...                    one group of all rows
     TO_DATE('2026-01-31', 'YYYY-MM-DD')        (DATE '2026-01-31')             DuckDB has no function of two texts
     APPROX_COUNT_DISTINCT(x)                   COUNT(DISTINCT x)               noise is the only error
+    SELECT TOP 5 a ... GROUP BY a              SELECT a ... GROUP BY a LIMIT 5 where standard SQL is read as private
 
 In the expressions of a private query:
 
@@ -28,7 +29,9 @@ In the expressions of a private query:
     x = ANY (SELECT y FROM t)                  x IN (SELECT y FROM t)
     x = ANY ('{a,b}'), x = ANY ($1)            x = any of(...), as the items are in the value
     x LIKE ANY (ARRAY['a%', 'b%'])             x LIKE any item(...), in PostgreSQL
-    COUNT_IF(c), IIF(c, x, y)                  COUNT(*) FILTER (WHERE c), IF(c, x, y)
+    COUNT_IF(c), COUNTIF(c)                    COUNT(*) FILTER (WHERE c)       DuckDB, Snowflake, Spark; GoogleSQL
+    COUNT_IF(c) FILTER (WHERE d)               COUNT(*) FILTER (WHERE (d) AND (c))
+    IIF(c, x, y), IFF(c, x, y)                 IF(c, x, y)                     SQL Server; Snowflake
     SUM(x, contribution_bounds_per_group => (0, 5))    SUM(x, stated bounds (0, 5)), which sqlglot reads as an argument
 
 The names of such calls hold a character that no statement can hold. FETCH, OFFSET and LIMIT are reserved words in
@@ -45,7 +48,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import NAMES, state_bounds, write_quantiles
 from dpsql.sql.syntax.block import (
+    SET_OPERATIONS,
     Block,
     Node,
     Nodes,
@@ -62,9 +67,6 @@ from dpsql.sql.syntax.block import (
     walk,
     word_of,
 )
-from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS, read_conditional_call
-from dpsql.sql.syntax.named_bounds import state_bounds
-from dpsql.sql.syntax.quantile_forms import NAMES, write_quantiles
 from dpsql.sql.syntax.select_list import is_alias_of_interval, unwrap
 
 if TYPE_CHECKING:
@@ -102,6 +104,11 @@ _APPROXIMATE = "approx_count_distinct"
 
 Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
+_COUNTS_IF = frozenset(["count_if", "countif"])
+CONDITIONAL_CALLS = _COUNTS_IF | {"iif", "iff"}
+
+_ENDS = SET_OPERATIONS | {"SEMICOLON"}
+
 
 def normalize_clauses(
     tokens: Sequence[Token], statement: ScannedStatement | None = None, *, text: str = ""
@@ -138,7 +145,7 @@ def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, q
     if words & _QUANTIFIERS.keys():
         forms.append(_read_comparison)
     if words & CONDITIONAL_CALLS:
-        forms.append(read_conditional_call)
+        forms.append(_read_conditional)
     tokens = _apply(tokens, forms)
     return state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 
@@ -276,6 +283,43 @@ def _read_approximate(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         make_token("VAR", "count", beside=name),
         Block(called.opening, (distinct, *called.nodes), called.closing),
     ], 2
+
+
+def read_top_as_limit(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens with LIMIT n in place of TOP n in every SELECT that has groups and no LIMIT.
+
+    TOP n stands behind SELECT, or behind the groups, as TOP n PRIVATE without its last word. TOP n PRIVATE itself is a
+    clause of dpsql and stays, and so does what has another meaning: PERCENT, WITH TIES, and TOP beside a LIMIT. Where
+    standard SQL is read as private, LIMIT says how many groups are wanted.
+    """
+    return flatten(rewrite(nest(tokens), partial(_move_top, tokens[-1])).nodes)
+
+
+def _move_top(last: Token, nodes: Nodes) -> Nodes:
+    """Return the nodes of a block with the TOP of its first SELECT at the end of that."""
+    start = next((at for at, kind in enumerate(kinds_of(nodes)) if kind == "SELECT"), len(nodes))
+    end = next((at for at in range(start, len(nodes)) if kind_of(nodes, at) in _ENDS), len(nodes))
+    top = start + 1 + (kind_of(nodes, start + 1) == "DISTINCT")
+    if word_of(nodes, top) != "top":
+        top = next((at for at in range(top, end) if _ends_groups(nodes, at, end=end)), end)
+    number = nodes[top + 1 : top + 2]
+    if top == end or kinds_of(unwrap(number)) not in (["NUMBER"], ["STRING"]):
+        return nodes
+    if word_of(nodes, top + 2) in {"private", "percent"} or kind_of(nodes, top + 2) in {"WITH", "PERCENT"}:
+        return nodes
+    inside = kinds_of(nodes[start:end])
+    has_groups = "GROUP_BY" in inside or inside[1:2] == ["DISTINCT"]
+    if not has_groups or not {"LIMIT", "OFFSET", "FETCH"}.isdisjoint(inside):
+        return nodes
+    limit: list[Node] = [make_token("LIMIT", "LIMIT", beside=last), *flatten(unwrap(number))]
+    return (*nodes[:top], *nodes[top + 2 : end], *limit, *nodes[end:])
+
+
+def _ends_groups(nodes: Nodes, at: int, *, end: int) -> bool:
+    """Say whether TOP n is at a place where it ends the query, or ORDER BY follows."""
+    is_last = at + 2 == end or kind_of(nodes, at + 2) == "ORDER_BY"
+    is_behind = "GROUP_BY" in kinds_of(nodes[:at])
+    return word_of(nodes, at) == "top" and kind_of(nodes, at + 1) == "NUMBER" and is_last and is_behind
 
 
 def _read_literal(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
@@ -439,3 +483,38 @@ def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     quantifier = make_token("VAR", name, beside=first_token(nodes[at + 1 :]))
     return (nodes[at], quantifier, Block(array.opening, inside, array.closing)), 3
+
+
+def _read_conditional(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write FILTER for COUNT_IF, and IF for IIF; bounds that are stated in COUNT_IF are those of COUNT(*)."""
+    name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
+    if name not in CONDITIONAL_CALLS or not isinstance(called, Block) or called.kind != "L_PAREN":
+        return (), 0
+    head = first_token(nodes[at:])
+    if name not in _COUNTS_IF:
+        return (make_token("VAR", "if", beside=head), called), 2
+    condition, *rest = split(called.nodes)
+    is_named = len(rest) == 1 and kind_of(rest[0], 1) == "FARROW"
+    if not condition or kind_of(condition, 0) in {"DISTINCT", "STAR"} or not (is_named or not rest):
+        return (), 0
+    counted: list[Node] = [make_token("STAR", "*", beside=first_token(condition))]
+    if is_named:
+        counted += [make_token("COMMA", ",", beside=first_token(rest[0])), *rest[0]]
+    filtered = nodes[at + 3] if kinds_of(nodes[at + 2 : at + 4]) == ["FILTER", "L_PAREN"] else None
+    is_filtered = isinstance(filtered, Block) and kind_of(filtered.nodes, 0) == "WHERE"
+    if is_filtered and isinstance(filtered, Block):
+        sides = (_wrap(filtered.nodes[1:], beside=head), _wrap(condition, beside=head))
+        condition = (sides[0], make_token("AND", "AND", beside=head), sides[1])
+    where = Block(called.opening, (make_token("WHERE", "WHERE", beside=head), *condition), called.closing)
+    count = Block(called.opening, tuple(counted), called.closing)
+    return (
+        make_token("VAR", "count", beside=head),
+        count,
+        make_token("FILTER", "FILTER", beside=head),
+        where,
+    ), 2 + 2 * is_filtered
+
+
+def _wrap(nodes: Nodes, *, beside: Token) -> Block:
+    """Return nodes in parentheses."""
+    return Block(make_token("L_PAREN", "(", beside=beside), nodes, make_token("R_PAREN", ")", beside=beside))

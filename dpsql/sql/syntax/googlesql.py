@@ -3,6 +3,7 @@
 The words are removed from the tokens. The rest is standard SQL, which is read as private with any setting. The clause
 is the implied one (`implied.py`); `put_header_options` gives it these options, `read_private` checks
 privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item.
+SELECT WITH ANONYMIZATION, the older words, are read as these.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.statements import Option, StatedTotal
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
-from dpsql.sql.syntax.anonymization import OLD_AGGREGATES, read_anonymization
+from dpsql.sql.syntax.aggregate_forms import OLD_AGGREGATES, read_anonymization
 from dpsql.sql.syntax.block import Block, Node, flatten, kind_of, kinds_of, nest, word_of
 from dpsql.sql.syntax.clause import list_options, read_value
 from dpsql.sql.syntax.parameters import Parameter
@@ -70,7 +71,7 @@ def extract_header(statement: ScannedStatement, parameter: Parameter) -> tuple[S
         starts += [at] if word == "differential_privacy" else []
         name = word_of(tokens, at)
         if name in OLD_AGGREGATES and kind_of(tokens, at + 1) == "L_PAREN":
-            hint = f"Write {OLD_AGGREGATES[name][0].upper()}(...) in its place."
+            hint = f"Write {OLD_AGGREGATES[name].upper()}(...) in its place."
             reason, place = f"{name.upper()} is for WITH ANONYMIZATION.", statement.place(tokens[at])
             raise Refusal("aggregate", reason, hint=hint, place=place)
     if not starts:

@@ -21,12 +21,11 @@ from dpsql.sql.functions.allow_list import (
     REFUSED,
     refuse_unknown,
 )
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, ScannedStatement, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED, propose_quantile
 from dpsql.sql.syntax.block import Block, first_token, flatten, kind_of, kinds_of, last_token, nest, split, walk
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF, normalize_expressions
-from dpsql.sql.syntax.named_bounds import STATED
-from dpsql.sql.syntax.quantile_forms import DESCENDING, QUANTILE, propose_quantile
 from dpsql.sql.syntax.sqlglot_nodes import EVERY_COLUMN
 
 if TYPE_CHECKING:

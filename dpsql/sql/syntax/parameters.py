@@ -10,8 +10,7 @@ from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
 from dpsql.sql.ir.literals import UnboundParameter, default_number
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import (
+from dpsql.sql.ir.tree import (
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -19,6 +18,7 @@ from dpsql.sql.ir.types import (
     TEXT,
     TIMESTAMP,
     WIDEST_DECIMAL,
+    Literal,
     decimal,
     find_integer_type,
 )

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import BIGINT, NULL, Family, find_integer_type
+from dpsql.sql.ir.tree import BIGINT, NULL, Family, Literal, find_integer_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,

@@ -16,7 +16,7 @@ from sqlglot import exp, parse_one
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.types import TEXT
+from dpsql.sql.ir.tree import TEXT
 from dpsql.testing import DUCKDB, kit
 from dpsql.testing.queries import load_queries, open_kit, rewrite_query
 

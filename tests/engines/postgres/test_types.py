@@ -16,7 +16,7 @@ from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.registration import build_catalog, may_be_unit
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import has_one_form, parse_type
+from dpsql.sql.ir.tree import has_one_form, parse_type
 from dpsql.sql.rewrite.engine_query import rewrite_all
 
 pytestmark = pytest.mark.xdist_group("postgres")

@@ -25,8 +25,19 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import FUNCTIONS, Site
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, decimal
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    TEXT,
+    TIMESTAMP,
+    ColumnRef,
+    Expression,
+    Literal,
+    decimal,
+)
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders, rewrite_weighted
 from dpsql.sql.rewrite.public_query import rewrite_public
 

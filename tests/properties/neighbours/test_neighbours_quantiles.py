@@ -20,8 +20,8 @@ from support.session_kit import session_on
 import dpsql
 from dpsql.plan.mechanisms.quantiles import QuantilesPlan
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.quantiles import Bins, build_bins
-from dpsql.sql.ir.types import BIGINT, DOUBLE
+from dpsql.sql.ir.measures import Bins, build_bins
+from dpsql.sql.ir.tree import BIGINT, DOUBLE
 
 Row = tuple[int | None, str | None, float | None, bool | None]
 Weights = Counter[tuple[object, ...]]  # by key and bin

@@ -10,7 +10,7 @@ from dpsql.policy import PrivateTable, PublicTable
 from dpsql.server.catalog import SystemCatalog, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 
 def table(name: str, unit: str | None, /, **columns: str) -> Table:

@@ -23,7 +23,7 @@ from dpsql.server.wire.values import OIDS
 from dpsql.server.wire.views import View, list_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 ALWAYS_RUN = "SELECT pg_backend_pid() > 0"  # it is no stored answer
 

@@ -7,7 +7,7 @@ import pytest
 from dpsql.completion import KEYWORDS, find_completions, is_complete, items, split
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 from dpsql.sql.syntax import grammar
 from dpsql.sql.syntax.clause import OPTIONS
 

@@ -13,10 +13,9 @@ from dpsql.dialects import duckdb_releases
 from dpsql.dialects.duckdb_releases import RELEASES, release
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
-from dpsql.sql.ir.tree import Call, ColumnRef, Expression, Literal
-from dpsql.sql.ir.types import DOUBLE, TEXT, TIMESTAMP, Type
+from dpsql.sql.ir import transforms
+from dpsql.sql.ir.tree import DOUBLE, TEXT, TIMESTAMP, Call, ColumnRef, Expression, Literal, Type
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite import passes
 
 DEPENDENCIES = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["dependencies"]
 
@@ -77,4 +76,4 @@ def test_what_an_older_release_does_otherwise(installed: pytest.MonkeyPatch, num
 
 
 def written(function: str, *arguments: Expression, type_: Type) -> str:
-    return Writer().expression(passes.make_total(Call(function, arguments, type_)))
+    return Writer().expression(transforms.make_total(Call(function, arguments, type_)))

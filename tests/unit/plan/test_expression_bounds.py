@@ -19,7 +19,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 from dpsql.terms import Terms
 
 ROWS, UNITS, EXPRESSIONS = 4, 1_500, 160

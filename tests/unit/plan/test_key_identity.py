@@ -10,7 +10,7 @@ from dpsql.plan.identity.replay_key import identify_keys
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 COLUMNS = tuple(
     (name, parse_type(type_)) for name, type_ in (("u", "BIGINT"), ("a", "VARCHAR"), ("b", "VARCHAR"), ("n", "INTEGER"))

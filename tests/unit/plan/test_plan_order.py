@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.plan.release import arrow_type, order_rows
 from dpsql.sql.ir.statements import Order
-from dpsql.sql.ir.types import parse_type
+from dpsql.sql.ir.tree import parse_type
 
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "VARCHAR": (pa.string(), ["", "a", "A", "ä", "z", "Z", "\U0001f600", "\uffff", "a\0b", None]),

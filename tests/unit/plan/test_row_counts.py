@@ -21,8 +21,7 @@ from dpsql.plan.measures.rows import Rows
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Joined
-from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.tree import BIGINT, Joined
 from dpsql.terms import Terms
 
 UNITS = 400

@@ -26,8 +26,7 @@ from dpsql.plan.release import decode_steps, divide_steps
 from dpsql.policy import load_policy
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import BIGINT, decimal
+from dpsql.sql.ir.tree import BIGINT, Literal, decimal
 
 CREATE = (
     "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount DECIMAL(10, 2), weight DOUBLE, pieces INTEGER, "

@@ -16,8 +16,7 @@ from dpsql.answer_json import encode_answer
 from dpsql.engines import Statement, open_exact
 from dpsql.plan.measures.spread import MOST_ROWS
 from dpsql.session import Session
-from dpsql.sql.ir.measures import Aggregate
-from dpsql.sql.ir.spread import SPREADS
+from dpsql.sql.ir.measures import SPREADS, Aggregate
 
 CREATE = (
     "CREATE TABLE visits (id BIGINT, page VARCHAR, stars INTEGER, speed DOUBLE, cents DECIMAL(8, 2), other INTEGER)"

@@ -23,7 +23,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.public_query import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
-from dpsql.sql.ir.types import BIGINT, TEXT
+from dpsql.sql.ir.tree import BIGINT, TEXT
 from dpsql.sql.rewrite.engine_query import EngineQuery
 from dpsql.sql.rewrite.public_query import rewrite_public
 

@@ -24,8 +24,8 @@ from dpsql.plan import EvaluatorParser
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.spread import SPREADS
-from dpsql.sql.syntax.conditional_calls import CONDITIONAL_CALLS
+from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 CLAUSE = re.compile(r"\s*\b(?:TOP (?:\d+|ADAPTIVE) |ALL )?PRIVATE\b(?: WITH \([^)]*\))?")

@@ -6,7 +6,7 @@ import pytest
 
 from dpsql.errors import Refusal
 from dpsql.sql.lexer import scan
-from dpsql.sql.syntax.named_bounds import PER_GROUP, PER_ROW, STATED, state_bounds
+from dpsql.sql.syntax.aggregate_forms import PER_GROUP, PER_ROW, STATED, state_bounds
 
 OF_GROUP = ["SUM(x", "AVG(x", "COUNT(*", "COUNT(x"]
 OF_ROW = [

@@ -14,7 +14,7 @@ from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.cache import UNKNOWN, prepare_statement
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.ir.tree import Family, Type
 from dpsql.sql.lexer import scan
 
 CATALOG = catalog_of(open_tables(), {"nasty": "unit"}, ["open", "void", "public", "names"])

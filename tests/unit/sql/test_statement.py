@@ -26,7 +26,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
-from dpsql.sql.ir.types import Family, find_read_type, parse_type
+from dpsql.sql.ir.tree import Family, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.engine_query import rewrite_leaders
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES

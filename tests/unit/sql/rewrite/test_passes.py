@@ -14,10 +14,10 @@ from support.sql_golden import Case, check, load
 from support.sql_reference import catalog_of, counts, nasty_tables, private, same
 
 from dpsql.dialects.duckdb_releases import DuckDBRelease
+from dpsql.sql.ir import transforms
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render import duckdb as render
-from dpsql.sql.rewrite import passes
 from dpsql.sql.rewrite.contributions import Bound
 from dpsql.sql.rewrite.engine_query import EngineQuery, rewrite_leaders
 from dpsql.sql.rewrite.use_materialized import use_materialized
@@ -49,7 +49,7 @@ def written(counting: EngineQuery) -> str:
 
 @pytest.fixture(autouse=True)
 def newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (passes, render):  # the text for the newest DuckDB, whichever is installed
+    for module in (transforms, render):  # the text for the newest DuckDB, whichever is installed
         monkeypatch.setattr(module, "release", DuckDBRelease)
 
 

@@ -11,8 +11,7 @@ import duckdb
 import pytest
 
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight
-from dpsql.sql.ir.tree import Literal
-from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.tree import BIGINT, Literal
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contributions import CoupledParts
 

@@ -7,9 +7,8 @@ import pytest
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import Call, Cast, Expression, walk
-from dpsql.sql.ir.types import BOOLEAN, DOUBLE, parse_type
-from dpsql.sql.rewrite.passes import widen, widen_presence
+from dpsql.sql.ir.transforms import widen, widen_presence
+from dpsql.sql.ir.tree import BOOLEAN, DOUBLE, Call, Cast, Expression, parse_type, walk
 
 COLUMNS = {"u": "INTEGER", "n": "INTEGER", "m": "DECIMAL(9,2)", "d": "DOUBLE"}
 CATALOG = Catalog((Table("t", ("t",), tuple((name, parse_type(type_)) for name, type_ in COLUMNS.items()), "u"),))

@@ -1,4 +1,17 @@
-"""Spellings of a quantile, put into one call that the analysis reads: the value, the numerator, the denominator.
+"""Aggregates as other systems and other versions of SQL write them, put into the one form that the analysis reads.
+
+Bounds that an aggregate states are a call, which sqlglot reads as an argument, in the words of GoogleSQL:
+
+    SUM(x, contribution_bounds_per_group => (0, 5))          SUM(x, stated bounds (0, 5))
+    VAR_POP(x, contribution_bounds_per_row => (0, 9))        VAR_POP(x, stated bounds (0, 9))
+    ANON_SUM(x CLAMPED BETWEEN 0 AND 5)                      SUM(x, contribution_bounds_per_group => (0, 5))
+
+Each function has one of the two arguments. `contribution_bounds_per_group` bounds what one unit adds to a group; of AVG
+it bounds the mean of one unit. `contribution_bounds_per_row` bounds the value of one row. `read_named_bounds` of
+`analysis/named_bounds.py` reads them. ANON_SUM is of GoogleSQL's WITH ANONYMIZATION, which came before WITH
+DIFFERENTIAL_PRIVACY.
+
+A quantile is one call with the value, the numerator, the denominator, and its bounds, if it has any:
 
     MEDIAN(x)                                                quantile(x, 1, 2)
     PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)           quantile(x, 0.9, 1)     so does PERCENTILE_DISC
@@ -8,9 +21,8 @@
     PERCENTILE_CONT(x, 0.9)                                  quantile(x, 0.9, 1)     of GoogleSQL
     APPROX_QUANTILES(x, 100)[OFFSET(90)]                     quantile(x, 90, 100)    [ORDINAL(91)] is the same
 
-Behind the arguments there may be contribution_bounds_per_row => (0, 500), which become the last argument. What is
-between two values of the data is not told apart: a quantile is released as a bin, so CONT and DISC are the same. The
-names of the calls hold a character that no statement can hold.
+What is between two values of the data is not told apart: a quantile is released as a bin, so CONT and DISC are the
+same. The names of the calls hold a character that no statement can hold.
 """
 
 from __future__ import annotations
@@ -21,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.sql.functions.allow_list import QUANTILES
+from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement
 from dpsql.sql.syntax.block import (
     Block,
@@ -33,22 +46,165 @@ from dpsql.sql.syntax.block import (
     kinds_of,
     last_token,
     make_token,
+    name_of,
     nest,
     rewrite,
     split,
     walk,
     word_of,
 )
-from dpsql.sql.syntax.named_bounds import PER_ROW, STATED
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
+STATED = f"{FUNCTION_PREFIX}contribution_bounds\0"  # a name that no statement can hold
+PER_GROUP, PER_ROW = "contribution_bounds_per_group", "contribution_bounds_per_row"
+_WITH_BOUNDS = {
+    **dict.fromkeys("count count_if countif approx_count_distinct sum avg".split(), PER_GROUP),
+    **dict.fromkeys("median quantile quantile_cont quantile_disc percentile_cont percentile_disc".split(), PER_ROW),
+    "approx_quantiles": PER_ROW,
+    **dict.fromkeys(SPREADS, PER_ROW),
+}
+OLD_AGGREGATES = {  # what each is called now
+    **{f"anon_{name}": name for name in "avg count percentile_cont stddev_pop sum var_pop".split()},
+    "anon_quantiles": "approx_quantiles",
+}
 QUANTILE, DESCENDING = f"{FUNCTION_PREFIX}quantile\0", f"{FUNCTION_PREFIX}quantile descending\0"
 NAMES = re.compile("median|quantile|percentile", re.IGNORECASE)
 _OF_GROUP = frozenset(["percentile_cont", "percentile_disc"])
 _WHOLE = re.compile("[0-9]{1,4}")
 _EXAMPLE = "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)"
+
+
+def state_bounds(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
+    """Return the tokens with the bounds of each aggregate as a call; refuse any other name => value."""
+    root = nest(tokens)
+    blocks = [("", root)]
+    for beside, at in walk(root.nodes):
+        block = beside[at]
+        blocks += [(name_of(beside, at - 1), block)] if isinstance(block, Block) else []
+    names, arrows = set[int](), set[int]()
+    for called, block in blocks:
+        for at, kind in enumerate(kinds_of(block.nodes)):
+            if kind == "FARROW":
+                _check_bounds(statement, block, at=at, called=called)
+                names.add(id(block.nodes[at - 1]))
+                arrows.add(id(block.nodes[at]))
+    written = (make_token("VAR", STATED, beside=token) if id(token) in names else token for token in tokens)
+    return [token for token in written if id(token) not in arrows]
+
+
+def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called: str) -> None:
+    """Refuse bounds that do not follow the argument of an aggregate, or that are not two of the kind that it has."""
+    nodes, name, wanted = block.nodes, word_of(block.nodes, at - 1), _WITH_BOUNDS.get(called)
+    example = f"Write SUM(x, {PER_GROUP} => (0, 500))."
+    if wanted == PER_ROW:
+        arguments = "..." if called not in SPREADS else "x, y" if SPREADS[called].is_of_pairs else "x"
+        example = f"Write {called.upper()}({arguments}, {PER_ROW} => (0, 500))."
+    bounds = nodes[at + 1] if at + 1 < len(nodes) else None
+    pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
+    if name not in {PER_GROUP, PER_ROW}:
+        reason = "There is no argument of this name."
+        hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
+        if name == "report_format":
+            hint = "Leave it out: value_low(n) and value_high(n) are the ends of the interval of a measure n."
+    elif name == PER_ROW != wanted:
+        reason = f"{PER_ROW} is for quantiles and variances."
+        hint = f"Bounds of COUNT, SUM and AVG are of a group. {example}"
+    elif name == PER_GROUP and called in SPREADS:
+        reason, hint = f"Bounds of {called.upper()} are of the value of one row.", example
+    elif name != wanted or kind_of(nodes, at - 2) != "COMMA":
+        reason = f"{PER_GROUP} is for COUNT, SUM and AVG."
+        hint = f"Write them behind the argument of an aggregate. {example}"
+    elif any(each not in {PER_GROUP, PER_ROW} for each in _list_names(nodes[at + 1 :])):
+        return  # the other name is refused
+    elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
+        reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
+    else:
+        return
+    place = statement.place(first_token(nodes[max(at - 1, 0) :]), first_token(nodes[at:]))
+    raise Refusal("option", reason, hint=hint, place=place)
+
+
+def _list_names(nodes: Nodes) -> list[str]:
+    """Return the names before => in the arguments of a call."""
+    return [word_of(nodes, at - 1) for at, kind in enumerate(kinds_of(nodes)) if kind == "FARROW"]
+
+
+def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
+    """Return the first and the last token of the aggregate at or around a position in the text, if there is one."""
+    beyond = next((token.start for token in tokens if token.start >= start), start)
+    call: tuple[Token, Token] | None = None
+    for beside, at in walk(nest(tokens).nodes):
+        called = beside[at + 1] if at + 1 < len(beside) else None
+        if name_of(beside, at) in _WITH_BOUNDS and isinstance(called, Block) and called.kind == "L_PAREN":
+            first = first_token(beside[at:])
+            call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
+    return call if call is not None and call[1].end > start else None
+
+
+def list_argument_texts(statement: ScannedStatement, start: int) -> list[str]:
+    """Return the arguments of the aggregate at or around a position as the analyst wrote them, without bounds.
+
+    Those of COUNT(DISTINCT (x, y)) are x and y.
+    """
+    tokens = list(statement.tokens)
+    call = find_aggregate_call(tokens, start)
+    if call is None:
+        return []
+    nodes = nest(token for token in tokens if call[0].start < token.start <= call[1].start).nodes
+    while len(nodes) == 1 and isinstance(nodes[0], Block):
+        nodes = nodes[0].nodes
+        nodes = nodes[1:] if word_of(nodes, 0) == "distinct" else nodes
+    parts = [part for part in split(nodes) if part and "FARROW" not in kinds_of(part)]
+    return [" ".join(statement.place(first_token(part), last_token(part)).fragment.split()) for part in parts]
+
+
+def read_anonymization(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens with the words of WITH DIFFERENTIAL_PRIVACY; the same ones without WITH ANONYMIZATION."""
+    found = list(tokens)
+    starts = [
+        at + 2
+        for at in range(len(found))
+        if kinds_of(found[at : at + 2]) == ["SELECT", "WITH"] and word_of(found, at + 2) == "anonymization"
+    ]
+    if not starts:
+        return found
+    for at in starts:
+        found[at] = make_token("VAR", "DIFFERENTIAL_PRIVACY", beside=found[at])
+    return flatten(rewrite(nest(found), _rename).nodes)
+
+
+def _rename(nodes: Nodes) -> Nodes:
+    """Return the nodes of a block with the aggregates under their names of today."""
+    found = list[Node]()
+    for at, node in enumerate(nodes):
+        name, called = OLD_AGGREGATES.get(word_of(nodes, at)), OLD_AGGREGATES.get(word_of(nodes, at - 1))
+        if name is not None and kind_of(nodes, at + 1) == "L_PAREN":
+            found.append(make_token("VAR", name.upper(), beside=first_token(nodes[at:])))
+        elif called is not None and isinstance(node, Block):
+            found.append(Block(node.opening, _name_bounds(node.nodes, name=_WITH_BOUNDS[called]), node.closing))
+        else:
+            found.append(node)
+    return tuple(found)
+
+
+def _name_bounds(nodes: Nodes, *, name: str) -> Nodes:
+    """Return the arguments of an aggregate with named bounds for CLAMPED BETWEEN low AND high at their end."""
+    start = next((at for at in range(len(nodes)) if word_of(nodes, at) == "clamped"), len(nodes))
+    ends = [at for at in range(start, len(nodes)) if kind_of(nodes, at) == "AND"]
+    if kind_of(nodes, start + 1) != "BETWEEN" or len(ends) != 1 or not nodes[start + 2 : ends[0]]:
+        return nodes
+    word = first_token(nodes[start:])
+    words = [("COMMA", ","), ("VAR", name), ("FARROW", "=>")]
+    named = [make_token(kind, text, beside=word) for kind, text in words]
+    opening, closing = make_token("L_PAREN", "(", beside=word), make_token("R_PAREN", ")", beside=word)
+    comma = make_token("COMMA", ",", beside=word)
+    return (
+        *nodes[:start],
+        *named,
+        Block(opening, (*nodes[start + 2 : ends[0]], comma, *nodes[ends[0] + 1 :]), closing),
+    )
 
 
 def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token]) -> list[Token]:
