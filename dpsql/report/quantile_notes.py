@@ -51,12 +51,12 @@ def _describe_set(plan: Plan, drawn: DrawnQuantiles, *, released: Release) -> It
             between = _find_quantiles(quantile, mechanism, rows=fewest, scale=scale)
             words = f"by COUNT, {fewest:,} rows or more{groups}, {between}"
         yield f"{name_quantile(quantile)}: {words}"
-    names = " and ".join(map(name_quantile, quantiles))
+    of_each = "" if len(quantiles) == 1 else "of all these "
     bins, last = drawn.bins, drawn.bins.count - 1
     low, high = (format_value(bins.read_value(number, first.type)) for number in (0, last))
     most, least = map(format_value, bins.describe_ends(first.type))
     rows = "1 row" if first.rows == 1 else f"{first.rows:,} rows"
-    yield f"{names}: each {unit} weighs as at most {rows}; {low} means at most {most}, and {high} at least {least}"
+    yield f"{of_each}each {unit} weighs as at most {rows}; {low} means at most {most}, and {high} at least {least}"
 
 
 def _count_fewest(plan: Plan, quantile: Quantile, *, released: Release) -> int | None:

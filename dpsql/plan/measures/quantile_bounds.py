@@ -10,11 +10,12 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
+from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
 from dpsql.plan.measures.bounds import Bounding
 from dpsql.policy.starter import spell
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, Quantile
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.statements import Partitions, PrivateQuery
 from dpsql.terms import Terms, read_whole_number
 
 _STATED = "contribution_bounds_per_row => (0, 500)"
@@ -28,21 +29,34 @@ def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if not query.quantiles:
         return query
     if query.partitions is not None:
-        hint = f"Leave PER out, or ask for one value at a time: WHERE {_name_partition(query)} = ... TOP 5 PRIVATE."
         reason = "Quantiles are not released of partitions."
-        raise Refusal("partitions", reason, hint=hint, place=query.partitions.place)
+        raise Refusal("partitions", reason, hint=_propose_one(query, query.partitions), place=query.partitions.place)
     bounding = Bounding(query, terms.tables)
     return replace(query, quantiles=tuple(_bound(each, bounding) for each in query.quantiles))
 
 
-def _name_partition(query: PrivateQuery) -> str:
-    per = None if query.partitions is None else query.partitions.key
-    return next((output.name for output in query.outputs if output.key == per and per is not None), "country")
+def _propose_one(query: PrivateQuery, partitions: Partitions) -> str:
+    """Return a hint with the condition of one partition, in place of PER."""
+    name = next((output.name for output in query.outputs if output.key == partitions.key), None)
+    first = next((each.value for each in partitions.values if isinstance(each.value, str)), None)
+    if name is None or first is None:
+        return "Leave PER and partitions out."
+    one = f"{write_name(name)} = {quote_text(first)}"
+    return f"Leave PER and partitions out, or ask for one value at a time, with {one} in WHERE."
 
 
 def _bound(quantile: Quantile, bounding: Bounding) -> Quantile:
-    row_range, rows = quantile.stated or _find_range(quantile, bounding), _find_rows(quantile, bounding)
-    return replace(quantile, row_range=row_range, rows=rows, stated=None)
+    """Return a quantile with its range and its rows; refuse one that lacks either, or both at once."""
+    try:
+        row_range = quantile.stated or _find_range(quantile, bounding)
+    except Refusal as error:
+        try:
+            _find_rows(quantile, bounding)
+        except Refusal as other:
+            hint = f"{error.hint} {other.hint}"
+            raise Refusal(error.code, f"{error.reason} {other.reason}", hint=hint, place=error.place) from None
+        raise
+    return replace(quantile, row_range=row_range, rows=_find_rows(quantile, bounding), stated=None)
 
 
 def _find_rows(quantile: Quantile, bounding: Bounding) -> int:

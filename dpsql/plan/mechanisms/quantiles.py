@@ -149,7 +149,7 @@ def describe_rank(quantile: Quantile, mechanism: ExponentialQuantile, *, scale: 
     reach = ceil(mechanism.rank_error() * scale)
     example = max(10 ** ceil(log10(10 * reach)), _EXAMPLE)
     return (
-        f"at most {reach:,} rows from the wanted rank with probability 0.95: of {example:,} rows "
+        f"at most {reach:,} rows from the wanted rank with probability 0.95; of {example:,} rows, for example, "
         f"{describe_between(quantile.wanted, Fraction(reach, example))}"
     )
 

@@ -31,6 +31,7 @@ from dpsql.sql.analysis.private_select import (
     read_private,
 )
 from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
+from dpsql.sql.analysis.quantiles import propose_for_extreme
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -124,12 +125,19 @@ def analyze(  # noqa: PLR0913 - what a session has
         failed = error
     if not standard.is_private and header is None:
         failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
-    hint = failed.hint or ""  # the grammar knows no catalog: the name of the unit is put into its hint here
-    table = _find_private_table(plain.tokens, catalog) if UNIT_COUNT in hint else None
-    if table is not None and table.privacy_unit is not None:
-        hint = hint.replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
-        failed = type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
-    raise failed
+    raise _complete_hint(plain, failed, catalog=catalog)
+
+
+def _complete_hint(
+    statement: ScannedStatement, failed: Refusal | Unsupported, *, catalog: Catalog
+) -> Refusal | Unsupported:
+    """Return a refusal with what the grammar cannot say, which knows no catalog: names of columns, and their types."""
+    table = _find_private_table(statement.tokens, catalog) if failed.code == "not-row-local" else None
+    if table is None or table.privacy_unit is None:
+        return failed
+    hint = (failed.hint or "").replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
+    hint = propose_for_extreme(statement, failed, table=table) or hint
+    return type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
 
 
 def _read_statement(

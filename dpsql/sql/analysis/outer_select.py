@@ -311,27 +311,46 @@ def _read_implied_span(
     reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
     try:
         query = read_implied(clause, read, by=reading)
-        return replace(read_spans[0], query=query)
     except Refusal as error:
         per = _find_per(asked, read_spans, clause=clause) if error.code == "window" else None
-        if per is None or (per.k or 0) > max_k:
+        if per is None:
             raise
+        per = replace(per, k=min(per.k or 1, max_k))
+        stated = replace(clause, k=per.k or 1, may_be_all=False)  # the statement says how many it wants
+        choose = partial(_choose_per, per=per)
+    else:
+        k = None if has_all_groups(query) else _find_limit(asked, read_spans, clause=clause)
+        if k is None:
+            return replace(read_spans[0], query=query)
+        stated = replace(clause, k=min(k, max_k), written_limit=k, may_be_all=False)
+    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose)
 
-    def choose_per(lifted: SplitStatement) -> SplitStatement:
-        known = lifted.clause
-        is_top = known is not None and known.shape == "top"
-        return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
 
-    stated = replace(clause, k=per.k or clause.k, may_be_all=False)  # the statement says how many it wants
-    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose_per)
+def _choose_per(lifted: SplitStatement, *, per: Clause) -> SplitStatement:
+    """Return a private query with the clause that has PER, in place of TOP k PRIVATE."""
+    known = lifted.clause
+    is_top = known is not None and known.shape == "top"
+    return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
 
 
 def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
     """Return the clause with PER that QUALIFY of a private SELECT asks for, None without it."""
+    ranked = _find_ranked(asked, found, clause=clause)
+    return None if ranked is None else ranked.find_per(found[0].query)
+
+
+def _find_limit(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> int | None:
+    """Return the k of QUALIFY ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) <= k; None without it, or beside a LIMIT."""
+    ranked = None if clause.written_limit is not None else _find_ranked(asked, found, clause=clause)
+    return None if ranked is None else ranked.find_limit(found[0].query)
+
+
+def _find_ranked(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> RankedSelect | None:
+    """Return a private SELECT that computes with its measures, None for another."""
     each = next(iter(found), None)
     if each is None or each.computed is None:
         return None
-    return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause).find_per(each.query)
+    return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause)
 
 
 def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:

@@ -282,7 +282,9 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
             released.setdefault(item.expression, item.node)
     if clause.shape == "total":
         if group is not None or distinct is not None:
+            is_one_row = group is None and not released
             hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
+            hint = "Leave DISTINCT out: a total is one row." if is_one_row else hint
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
             hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
@@ -304,6 +306,7 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
         where = group
     if not keys:
         hint = "Select a column beside the count, or write PRIVATE alone for a total."
+        hint = "Leave DISTINCT out: a total is one row." if group is None else hint
         raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=reader.place(where))
     if len(keys) > MAX_KEYS:
         reason = f"A private query groups by 1 to {MAX_KEYS} keys."

@@ -11,15 +11,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Place, Refusal
+from dpsql.dialects import propose_query, write_name
+from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.measures import find_function, is_measure, name_unit
 from dpsql.sql.analysis.named_bounds import read_named_bounds
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import Quantile, is_present
-from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, join_conjuncts
-from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.ir.tree import DOUBLE, Expression, Family, Literal, Type, join_conjuncts
+from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, find_quantile_words
+from dpsql.sql.syntax.block import Block, first_token, kinds_of, name_of, nest, walk, word_of
 from dpsql.sql.syntax.sqlglot_nodes import allow_only
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ _MOST_DENOMINATOR = 1_000
 _TIMES = frozenset([Family.DATE, Family.TIMESTAMP])
 _HALF = Literal(0.5, DOUBLE)  # of a parameter without a value
 _NEARER = {0: ("least", 0.01), 1: ("greatest", 0.99)}
+_EXTREMES = {"min": 0.01, "max": 0.99}
 
 
 def is_quantile(node: Node) -> bool:
@@ -67,6 +71,38 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
         stated=None if stated is None else (stated.low, stated.high),
         words=words,
     )
+
+
+def propose_for_extreme(statement: ScannedStatement, failed: Refusal | Unsupported, *, table: Table) -> str | None:
+    """Return a hint for MIN or MAX of a column of a private table that has no quantile; None for anything else.
+
+    The grammar, which refuses MIN and MAX, knows no types, and proposes a quantile near them.
+    """
+    for beside, at in walk(nest(statement.tokens).nodes):
+        share = _EXTREMES.get(word_of(beside, at))
+        if share is not None and statement.place(first_token(beside[at:])) == failed.place:
+            called = beside[at + 1]
+            inside = called.nodes if isinstance(called, Block) else ()
+            is_name = len(inside) == 1 or kinds_of(inside[-2:-1]) == ["DOT"]
+            name = name_of(inside, len(inside) - 1) if is_name else ""
+            found = next((each for each in table.columns if ascii_lower(each[0]) == name), None)
+            return None if found is None else _propose_by_type(*found, share=share, table=table)
+    return None
+
+
+def _propose_by_type(name: str, kind: Type, *, share: float, table: Table) -> str | None:
+    column, unit = write_name(name), table.privacy_unit or ""
+    if ascii_lower(name) == ascii_lower(unit):
+        return f"Write COUNT(DISTINCT {column}), for how many there are."
+    if kind.family in _TIMES:
+        days = f"date_diff('day', DATE '2026-01-01', {column})"
+        bounds = "contribution_bounds_per_row => (0, 365)"
+        return f"Count days: PERCENTILE_CONT({share}, {bounds}) WITHIN GROUP (ORDER BY {days})."
+    if kind.family is Family.BOOLEAN:
+        return f"Write AVG(CAST({column} AS INTEGER)), for the share of rows where it is true."
+    if kind.is_number:
+        return None
+    return f"Ask for the most frequent values: {propose_query(table.name, key=name, unit=unit)}"
 
 
 def refuse_end(reader: Reader, node: Node, *, name: str) -> Refusal:

@@ -120,20 +120,36 @@ class RankedSelect:
 
         None for any other QUALIFY, and where a group could be in a partition that the text does not name.
         """
-        windows, clause = self.computed.windows, query.clause
-        partition = windows[0].partition if windows else ()
-        keys = self._list_keys(windows[0], query) if windows else []
-        is_one = all(window.is_ranked and window.partition == partition for window in windows)
-        is_open = clause.stated is None and clause.per is None and not {"domain", "partitions"} & clause.options.keys()
-        if not (is_one and is_open and len(keys) == 1 and keys[0] is not None and len(query.keys) > 1):
+        keys = self._list_keys(self.computed.windows[0], query) if self.computed.windows else []
+        k = self._read_limit(query) if len(keys) == 1 and keys[0] is not None and len(query.keys) > 1 else None
+        if k is None or keys[0] is None:
             return None
-        k = read_limit_of_qualify(nest(self.computed.words).nodes, windows=windows)
+        clause = query.clause
         known = self._list_partitions(query, key=keys[0])
-        if k is None or not known:
+        if not known:
             return None
         name = next(output.name for output in query.outputs if output.key == keys[0])
         options = {**clause.options, "partitions": Option(known, clause.place)}
         return replace(clause, k=k, per=Name(name, clause.place), options=MappingProxyType(options))
+
+    def find_limit(self, query: PrivateQuery) -> int | None:
+        """Return the k of QUALIFY ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) <= k, None for any other QUALIFY."""
+        windows = self.computed.windows
+        return self._read_limit(query) if windows and not windows[0].partition else None
+
+    def _read_limit(self, query: PrivateQuery) -> int | None:
+        """Return the k of QUALIFY rank <= k where all windows rank in the same partitions and no option has others."""
+        windows, clause = self.computed.windows, query.clause
+        is_one = all(window.is_ranked and window.partition == windows[0].partition for window in windows)
+        is_open = clause.stated is None and clause.per is None and not {"domain", "partitions"} & clause.options.keys()
+        if not (is_one and is_open):
+            return None
+        k = read_limit_of_qualify(nest(self.computed.words).nodes, windows=windows)
+        if k == 0:
+            place = self.statement.place(windows[0].first, windows[0].last)
+            hint = "Write <= 10 behind it, or another number of groups."
+            raise Refusal("window", "QUALIFY keeps no group here: ranks begin at 1.", hint=hint, place=place)
+        return k
 
     def _list_partitions(self, query: PrivateQuery, *, key: int) -> tuple[str, ...]:
         """Return the values of a key by the text, none where it can be NULL or have others."""

@@ -398,7 +398,7 @@ def read_limit_of_rank(tokens: Sequence[Token], *, matches: Callable[[int], int]
         for sign, number, signs in ((at + width, at + width + 1, _AT_MOST), (at - 1, at - 2, _AT_LEAST)):
             text = name_of(tokens, number) if kind_of(tokens, number) == "NUMBER" else ""
             if width and kind_of(tokens, sign) in signs and text.isdecimal():
-                return max(1, int(text) + signs[kind_of(tokens, sign)])
+                return max(0, int(text) + signs[kind_of(tokens, sign)])
     return None
 
 

@@ -97,3 +97,49 @@ def test_what_the_first_of_each_partition_do_not_decide_stays_refused(session: S
 def test_explicit_sessions_read_no_clause_into_it(session: Session) -> None:
     with pytest.raises(dpsql.Error):
         session.sql(f"{COUNTED} {TWO} QUALIFY RANK() {RANK} <= 3", implicit=False)
+
+
+ALONE = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article"
+FIRST = "OVER (ORDER BY COUNT(DISTINCT user_id) DESC)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{ALONE} QUALIFY ROW_NUMBER() {FIRST} <= 3",
+        f"{ALONE} QUALIFY RANK() {FIRST} < 4 ORDER BY n DESC",
+        f"SELECT article, COUNT(DISTINCT user_id) AS n, RANK() {FIRST} AS r FROM reads GROUP BY 1 QUALIFY r <= 3",
+    ],
+)
+def test_a_rank_among_all_groups_is_limit(session: Session, text: str) -> None:
+    written = session.sql(f"{ALONE} TOP 3 PRIVATE")
+    answer = session.sql(text)
+    assert answer.receipt.replayed
+    assert answer.receipt.read_as == "TOP 3 PRIVATE"
+    assert sorted(row[:2] for row in answer.fetchall()) == sorted(written.fetchall())
+
+
+@pytest.mark.parametrize(
+    "qualify", [f"{ALONE} QUALIFY RANK() {FIRST} <= 0", f"{COUNTED} {TWO} QUALIFY 1 > RANK() {RANK}"]
+)
+def test_a_rank_that_no_group_has_is_refused(session: Session, qualify: str) -> None:
+    with pytest.raises(dpsql.Refusal, match="ranks begin at 1") as refused:
+        session.sql(qualify)
+    assert "Write <= 10" in str(refused.value.hint)
+    assert session.budget.rho.spent == 0
+
+
+def test_a_rank_beyond_the_limit_of_the_policy_is_that_limit(session: Session) -> None:
+    limit = dpsql.Limits().max_k
+    for text in (
+        f"{ALONE} QUALIFY RANK() {FIRST} <= {limit + 1}",
+        f"{COUNTED} {TWO} QUALIFY RANK() {RANK} <= {limit + 1}",
+    ):
+        assert session.explain(text).query.clause.k == limit
+
+
+def test_a_total_needs_no_distinct(session: Session) -> None:
+    for ending in ("", " PRIVATE"):
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.sql(f"SELECT DISTINCT COUNT(DISTINCT user_id) AS n FROM reads{ending}")
+        assert refused.value.hint == "Leave DISTINCT out: a total is one row."

@@ -313,7 +313,7 @@ def test_ranks_are_rounded_outwards(session: Session) -> None:
     """5 rows times the logarithm of 20 * 73 are 36.4: 37 of 1,000 rows."""
     text = f"SELECT MEDIAN(dwell, contribution_bounds_per_row => (18, 90)) AS m FROM visits {WITH}"
     assert "at most 37 rows from" in session.sql(text).bound_note
-    assert "of 1,000 rows between the quantiles 0.463 and 0.537" in session.sql(text).bound_note
+    assert "of 1,000 rows, for example, between the quantiles 0.463 and 0.537" in session.sql(text).bound_note
 
 
 def test_notes_and_json_say_what_bounds_a_quantile(session: Session) -> None:
@@ -375,6 +375,17 @@ REFUSED = [
     ),
     ("MAX(dwell)", "not-row-local", "Write PERCENTILE_CONT(0.99) WITHIN GROUP (ORDER BY dwell)"),
     ("MIN(dwell + 1)", "not-row-local", "Write PERCENTILE_CONT(0.01) WITHIN GROUP (ORDER BY dwell + 1)"),
+    (
+        "MAX(day)",
+        "not-row-local",
+        "PERCENTILE_CONT(0.99, contribution_bounds_per_row => (0, 365)) WITHIN GROUP (ORDER BY date_diff(",
+    ),
+    (
+        "MIN(visits.page)",
+        "not-row-local",
+        "SELECT page, COUNT(DISTINCT id) AS n FROM visits GROUP BY page TOP 10 PRIVATE",
+    ),
+    ("MAX(id)", "not-row-local", "Write COUNT(DISTINCT id)"),
     ("QUANTILE(dwell, 1.0)", "aggregate", "Write 0.99 in place of 1.0"),
     ("QUANTILE(dwell, 0.12345)", "aggregate", "at most three decimals"),
     ("QUANTILE(dwell, 7)", "aggregate", "at most three decimals"),
@@ -426,7 +437,9 @@ def test_what_is_refused_says_why_and_what_to_write(session: Session, item: str,
 
 
 @pytest.mark.parametrize(
-    "item", [item for item, _, hint in REFUSED if hint.startswith("Write ") and "(x)" not in hint] + ["MEDIAN(day)"]
+    "item",
+    [item for item, _, hint in REFUSED if hint.startswith("Write ") and "(x)" not in hint]
+    + ["MEDIAN(day)", "MAX(day)"],
 )
 def test_the_hint_of_a_refusal_works_as_it_stands(session: Session, item: str) -> None:
     with pytest.raises((dpsql.Refusal, dpsql.Unsupported)) as caught:
@@ -453,10 +466,21 @@ def test_rows_of_a_user_come_from_the_policy_or_the_query() -> None:
             opened.explain(f"{text} WITH (max_rows_contributed = 6)")
 
 
+def test_a_range_and_rows_that_are_missing_are_said_at_once() -> None:
+    with session_over(bounds={"price": {"max": 3000}}) as opened:
+        with pytest.raises(dpsql.Refusal, match="how many rows of one unit count") as caught:
+            opened.explain("SELECT MEDIAN(dwell) AS m FROM visits PRIVATE")
+        written = re.findall(r"Write (MEDIAN\(.*?\)\)|PRIVATE WITH \(.*?\))", str(caught.value.hint))
+        assert opened.explain(f"SELECT {written[0]} AS m FROM visits {written[1]}").query.quantiles[0].rows == 20
+
+
 def test_what_has_no_quantiles_is_refused(session: Session) -> None:
     per = "SELECT page, dwell % 2 AS odd, MEDIAN(dwell) AS m FROM visits GROUP BY ALL TOP 1 PRIVATE PER page"
-    with pytest.raises(dpsql.Refusal, match="Quantiles are not released of partitions"):
+    with pytest.raises(dpsql.Refusal, match="Quantiles are not released of partitions") as caught:
         session.sql(f"{per} WITH (partitions = ['a', 'b'])")
+    assert "with page = 'a' in WHERE" in str(caught.value.hint)
+    one = per.replace("visits", "visits WHERE page = 'a'").replace(" PER page", "")
+    assert session.explain(one).query.quantiles
     inside = "SELECT COUNT(*) FROM (SELECT id, MEDIAN(dwell) AS m FROM visits GROUP BY id) AS t PRIVATE"
     with pytest.raises((dpsql.Refusal, dpsql.Unsupported)):
         session.sql(inside)
