@@ -28,8 +28,7 @@ from dpsql.dialects import Dialect
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
-from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.measures.quantile_bounds import bound_quantiles
+from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze

@@ -67,7 +67,7 @@ class Bound:
 
     Enforced by `bound_contributions` (units), `weigh_contributions` (units with weights), and, where rows or sums are
     measured, by `dpsql_rank <= max_groups_contributed` in `_add_measures` and `_weigh_measures` of `engine_query.py`.
-    The same number goes into the noise and the price by `price_items` (`plan/mechanisms/record.py`).
+    The same number goes into the noise and the price by `price_items` (`plan/mechanisms/base.py`).
     """
 
     max_groups_contributed: int

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan import build_statement, release
-from dpsql.plan.mechanisms import Groups, MechanismOutput
+from dpsql.plan.mechanisms.base import Groups, MechanismOutput
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
@@ -425,7 +425,7 @@ def test_an_answer_stored_by_an_earlier_version_is_of_no_use_and_no_harm(monkeyp
 
 
 def test_the_oldest_names_are_kept_up_to_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.plan.identity.known_names.MOST_NAMES", 2)
+    monkeypatch.setattr("dpsql.plan.identity.stored_release.MOST_NAMES", 2)
     session = opened(*READS)
     session.sql(top(1, f"{EXACT}, {WEIGHTED}"))
     session.sql(BROAD)

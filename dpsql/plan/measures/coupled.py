@@ -1,5 +1,9 @@
-"""Bounds of what a variance or covariance is computed from: distances from the middle of a range, and their products.
+"""Measures that are released together, with one weight for each unit: averages around a middle, ratios, and spreads.
 
+Their steps are as fine as the largest number of them allows, so that what is lost by rounding is far below the noise
+(`maths.md` 10.4). An average is around the middle of the range of its rows, where that has less noise.
+
+A variance or covariance is computed from distances from the middle of a range, and from their products.
 Each argument has a public range of the value of one row, [a, b]: the policy's `each`, or what the query states. With
 mid = (a + b) / 2, h = (b - a) / 2 and y = x - mid, and with at most C rows of one unit that count, a unit adds
 
@@ -15,14 +19,13 @@ computed from the same rows and distances, which are released once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, isfinite
 
 from dpsql.errors import Refusal
 from dpsql.intervals import ValueNoise
-from dpsql.plan.measures.distances import FEWEST_STEPS, count_half
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
@@ -31,13 +34,82 @@ from dpsql.spread_intervals import SpreadLaw
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.rewrite.product_steps import find_grid
+from dpsql.sql.rewrite.product_steps import count_own, find_grid
 
+FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
 _ASSUMED = ColumnTotals(inf, inf, Fraction(0), Fraction(500))  # of a column without a range, in hints
 _SMALLEST = Fraction(1, 10**18)  # width of a range
 MOST_ROWS = MOST_STEPS // 2 // FEWEST_STEPS  # of one unit that count
 _Range = tuple[Fraction, Fraction]
 _Find = Callable[[tuple[str, ...], str], ColumnTotals | None]
+
+
+def refine_coupled(query: PrivateQuery) -> PrivateQuery:
+    """Return a query, whose measures are bounded, with the steps of its coupled measures."""
+    if all(measure.weight is None for measure in query.measures):
+        return query
+    changed = dict(_center_averages(query))
+    if any(output.statistic is not None for output in query.outputs):
+        changed |= refine_spread(query, changed)
+    refined = [changed.get(measure) or _refine(measure) for measure in query.measures]
+    measures = tuple(dict.fromkeys(refined))
+    places = [measures.index(measure) for measure in refined]
+    outputs = tuple(
+        output if not output.is_measure else output.place([places[at] for at in output.places])
+        for output in query.outputs
+    )
+    return replace(query, measures=measures, outputs=outputs)
+
+
+def _refine(measure: Measure) -> Measure:
+    """Return a measure in the finest steps such that one unit adds at most MOST_STEPS."""
+    if measure.weight is None or measure.bounds is None:
+        return measure
+    shift = max(0, (MOST_STEPS // measure.bounds.width).bit_length() - 1)
+    return replace(measure, bounds=measure.bounds.refine(shift), weight=replace(measure.weight, shift=shift))
+
+
+def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
+    """Yield sums and counts of averages with those that replace them: of the distances from the middle, and alone.
+
+    Those of a set that is shown as it is have to stay.
+    """
+    undivided = (output for output in query.outputs if output.quantile is None and output.divisor is None)
+    shown = {query.measures[output.measure] for output in undivided}
+    for output in query.outputs:
+        if not output.is_measure or output.divisor is None or output.statistic is not None:
+            continue
+        total, rows = query.measures[output.measure], query.measures[output.divisor]
+        if total not in shown and rows not in shown and (centred := _center_average(total, rows)) is not None:
+            yield total, centred
+            yield rows, replace(rows, weight=None)
+
+
+def _center_average(total: Measure, rows: Measure) -> Measure | None:
+    """Return the sum of the distances from the middle of the range of a row; None where that has more noise."""
+    if total.row_range is None or total.bounds is None or rows.bounds is None or total.weight is None:
+        return None
+    (least, most), most_rows = total.row_range, rows.bounds.high
+    half = (most - least) / 2
+    if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
+        return None
+    steps = count_half(total, half, most=MOST_STEPS // 2 // most_rows)
+    if steps is None:
+        return None
+    bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
+    weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
+    return replace(total, bounds=bounds, weight=weight)
+
+
+def count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
+    """Return the steps from the middle of a range to its end, at most `most`; None where they would be too coarse.
+
+    Values of an exact type are whole numbers of steps where these are few enough.
+    """
+    own = count_own(total.argument, half)
+    if own and own <= most:
+        return own << ((most // own).bit_length() - 1)
+    return most if most >= FEWEST_STEPS else None
 
 
 @dataclass(frozen=True, slots=True)
