@@ -27,9 +27,9 @@ from dpsql.mechanisms import (
     Noise,
     Peeling,
 )
-from dpsql.mechanisms.known_names import FALSE_ALARM
+from dpsql.mechanisms.base import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
-from dpsql.mechanisms.private_quantile import ExponentialQuantile
+from dpsql.mechanisms.quantiles import ExponentialQuantile
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -74,8 +74,8 @@ from dpsql.plan.mechanisms.rows_fetched import (
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
+from dpsql.sql.rewrite.bins import rewrite_candidates
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
-from dpsql.sql.rewrite.quantiles import rewrite_candidates
 
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 

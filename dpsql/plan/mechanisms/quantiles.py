@@ -25,7 +25,7 @@ from dpsql.accounting import Loss, add_losses
 from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
+from dpsql.mechanisms.quantiles import ExponentialQuantile, find_shift
 from dpsql.plan.mechanisms.base import Facts, Groups, MechanismOutput, MechanismPlan, ReadAgain, ReleaseSpec
 from dpsql.plan.mechanisms.candidates import count_known
 from dpsql.plan.mechanisms.names import number_rows, read_int64, refuse_result
@@ -34,8 +34,8 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import Expression, Family, Literal, Type
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 
 if TYPE_CHECKING:
     import numpy.typing as npt

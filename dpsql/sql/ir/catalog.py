@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from enum import Enum, auto
 from fractions import Fraction
 
 from dpsql.dialects import DUCKDB, Dialect
@@ -69,6 +70,18 @@ class MaterializedSet:
     pairs: tuple[str, ...]
     counts: tuple[str, ...]
     measures: StoredMeasures | None = None
+
+
+class Form(Enum):
+    """Form of what a query reads of a table, which decides the way to count the units of a group.
+
+    ROWS are those of the table, or pairs in their place. The others are short, as `rewrite/use_materialized.py` says.
+    """
+
+    ROWS = auto()
+    PAIRS = auto()
+    RANKS = auto()
+    COUNTS = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Statements that materialize a private table, in DuckDB and in other engines.
 
 Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
-two more columns: RANK, the rank of the row within its unit in the order of `contributions.py`, and GROUPS, the
+two more columns: RANK, the rank of the row within its unit in the order of `bounding.py`, and GROUPS, the
 number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
 Both have the measures that the policy bounds, as `use_materialized.py` says. Rows without a unit are dropped. The salts
 of the ranks are drawn when the tables are first built and are stored with them. A unit whose rows did not change
@@ -40,7 +40,7 @@ from dpsql.sql.ir.transforms import canonicalize, make_total
 from dpsql.sql.ir.tree import TEXT, Cast, ColumnRef, Expression, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contributions import build_row_steps, clamp
+from dpsql.sql.rewrite.row_steps import build_row_steps, clamp
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
 
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters

@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 from dpsql.dialects import DUCKDB
-from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
+from dpsql.sql.ir.catalog import Form, MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import rebuild
@@ -61,15 +60,6 @@ UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
 Named = defaultdict[int, set[str]]
 _OF_DISTINCT_ROWS = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
-
-
-class Form(Enum):
-    """Form of the source, which decides the way to count the units of a group."""
-
-    ROWS = auto()
-    PAIRS = auto()
-    RANKS = auto()
-    COUNTS = auto()
 
 
 @dataclass(frozen=True, slots=True)

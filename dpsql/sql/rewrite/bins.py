@@ -1,4 +1,6 @@
-"""Engine SQL of quantiles: how much the rows of each group weigh in each bin.
+"""Counts in the bins of a public axis: rows by their values, for quantiles, and units by what they add up to.
+
+Quantiles: how much the rows of each group weigh in each bin.
 
     rows: keys, unit, value ──▶ keys, unit, bin: number of rows ──▶ with the rows of the unit ──▶ keys, bin: weights
 
@@ -21,17 +23,35 @@ its draw.
     ORDER BY dpsql_bin
 
 DuckDB weighs the units that have more rows apart, in `_weigh_apart`: the same numbers, in a third of the time.
+
+Units by what they add up to, one bin for each unit:
+
+    rows: keys, unit, steps of each row ──▶ keys, unit: added up ──▶ unit: the largest group ──▶ bin: units
+
+    SELECT SUM(amount) FROM visits PRIVATE                  becomes, with three bins and without modules,
+
+    SELECT dpsql_bin, count() AS dpsql_count
+    FROM (SELECT CASE WHEN dpsql_total <= 100 THEN CASE WHEN dpsql_total <= 0 THEN 0 ELSE 1 END ELSE 2 END AS dpsql_bin
+          FROM (SELECT dpsql_unit, max(dpsql_total) AS dpsql_total
+                FROM (SELECT dpsql_unit, sum(dpsql_row) AS dpsql_total FROM (rows) GROUP BY dpsql_unit)
+                GROUP BY dpsql_unit))
+    GROUP BY dpsql_bin ORDER BY dpsql_bin ASC NULLS LAST
+
+The bin of a unit is a function of its own rows: one unit more changes one number by 1. Rows become whole steps, as in
+`row_steps.py`, and are added up as DOUBLE. Sums of rows of one sign below 2**53 are exact in any order, and what
+is above stays above, in the last bin; a total of BIGINT could leave its type. Rows without a value are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
 
-from dpsql.sql.ir.measures import Bins, Quantile
-from dpsql.sql.ir.statements import Domain, PrivateQuery
-from dpsql.sql.ir.transforms import canonicalize, make_total, widen, widen_presence
+from dpsql.sql.ir.measures import Aggregate, Bins, ContributionRange, Measure, Quantile, is_present
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.transforms import make_total, widen, widen_presence
 from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,
@@ -46,9 +66,11 @@ from dpsql.sql.ir.tree import (
     split_conjuncts,
 )
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
-from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contributions import UNIT, Bound
-from dpsql.sql.rewrite.engine_query import EngineQuery, apply_passes, is_named, list_candidates
+from dpsql.sql.rewrite.bounding import UNIT, Bound
+from dpsql.sql.rewrite.contributions import name_keys, read_rows
+from dpsql.sql.rewrite.engine_query import EngineQuery, apply_passes, open_writer
+from dpsql.sql.rewrite.known_groups import is_named, list_candidates
+from dpsql.sql.rewrite.row_steps import build_row_steps
 
 _VALUE = ColumnRef(0, "dpsql_value", DOUBLE)  # of the rows, which are relation 0
 
@@ -71,13 +93,12 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
     quantile = count.quantile
     conditions = [*split_conjuncts(query.body.where), *split_conjuncts(widen_presence(quantile.condition))]
     query = apply_passes(replace(query, body=replace(query.body, where=join_conjuncts(conditions))))
-    names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
-    types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
-    writer, ctes = writer_for(query.dialect, types), list[str]()
-    rows = _read_rows(writer, query, quantile=quantile, names=names)
+    writer, names, ctes = open_writer(query), name_keys(query), list[str]()
+    value = make_total(widen(quantile.argument))
+    rows = read_rows(writer, query, names=names, columns=[(value, _VALUE.name)])
     where = is_named(writer, count.keys, names=names)
-    if not count.keys:
-        where = _restrict(writer, query.domain, names=names, ctes=ctes)
+    if not count.keys and query.domain is not None:
+        where = list_candidates(writer, query.domain, names=names, ctes=ctes)
     is_apart = writer.native and bound is None
     binned = compose(
         """
@@ -115,11 +136,10 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
 def rewrite_candidates(query: PrivateQuery) -> EngineQuery:
     """Return the SQL for one row for each candidate of a known domain, or for a total, with 0; no other row is read."""
     query = apply_passes(query)
-    names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
-    writer, ctes = writer_for(query.dialect), list[str]()
+    writer, names, ctes = open_writer(query), name_keys(query), list[str]()
     sql = "SELECT CAST(0 AS BIGINT) AS dpsql_count"
-    if names:
-        _ = _restrict(writer, query.domain, names=names, ctes=ctes)
+    if query.domain is not None:
+        list_candidates(writer, query.domain, names=names, ctes=ctes)
         sql = compose(
             """
             WITH {ctes}
@@ -133,24 +153,6 @@ def rewrite_candidates(query: PrivateQuery) -> EngineQuery:
         )
     kinds = *(key.type.name for key in query.keys), BIGINT.name
     return EngineQuery(writer.finished(sql), tuple(writer.parameters), kinds)
-
-
-def _restrict(writer: Writer, domain: Domain | None, *, names: list[str], ctes: list[str]) -> str:
-    return "" if domain is None else list_candidates(writer, domain, names=names, ctes=ctes)
-
-
-def _find_wide(writer: Writer) -> str:
-    """Return the type of rows times weights, which are below 2**57; where not all engines divide it, one that is."""
-    return BIGINT.name if writer.native else writer.wide
-
-
-def _read_rows(writer: Writer, query: PrivateQuery, *, quantile: Quantile, names: Sequence[str]) -> str:
-    """Return the SELECT of keys, unit and value."""
-    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
-    unit = writer.expression(canonicalize(query.unit))
-    value = writer.expression(make_total(widen(quantile.argument)))
-    columns = [*keys, f"{unit} AS {UNIT}", f"{value} AS {_VALUE.name}"]
-    return writer.select(columns, query.body, where=f"({unit} IS NOT NULL)")
 
 
 def _weigh_apart(binned: str, count: BinCount, *, names: Sequence[str], ctes: list[str]) -> str:
@@ -197,7 +199,9 @@ def _weigh_apart(binned: str, count: BinCount, *, names: Sequence[str], ctes: li
 
 def _weigh(writer: Writer, binned: str, *, count: BinCount, names: Sequence[str], bound: Bound | None) -> str:
     """Return the SELECT of keys, bin and weight of the rows of each unit, of its first groups if there is a bound."""
-    rows, wide = count.quantile.rows, _find_wide(writer)
+    rows = count.quantile.rows
+    # of rows times weights, which are below 2**57; where not all engines divide it, a type that all do
+    wide = BIGINT.name if writer.native else writer.wide
     counted = compose(
         """
         SELECT {columns}, dpsql_bin, CAST(system.main.count() AS {wide}) AS dpsql_rows
@@ -261,3 +265,83 @@ def _place(start: Fraction, *, scale: Fraction, before: int) -> Expression:
     if before:
         number = Call("+", (Call("floor", (number,), DOUBLE), Literal(float(before), DOUBLE)), DOUBLE)
     return Cast(Call("floor", (number,), DOUBLE), BIGINT)
+
+
+class UnitStatistic(Enum):
+    """Number of one unit that is put into a bin; of negated values they are those of the other side."""
+
+    ROWS = "the rows of a unit"
+    SUM = "the sum of the values above 0 of a unit"
+    LARGEST = "the largest value of a unit"
+
+
+def rewrite_unit_totals(
+    query: PrivateQuery,
+    statistic: UnitStatistic,
+    *,
+    edges: ContributionRange,
+    ends: Sequence[int],
+    negated: bool = False,
+) -> EngineQuery:
+    """Return the SQL for the bins that have units, in ascending order, each with the number of its units.
+
+    The first measure of `query` has the value, and its keys are the groups, of which the largest total of each unit
+    counts. `ends` are the last steps of the bins but the last one, ascending; `edges` is the range of one row in steps.
+    """
+    query = apply_passes(replace(query, materialized=()))
+    measure = query.measures[0]
+    if measure.argument is not None:
+        condition = join_conjuncts([*split_conjuncts(query.body.where), *map(make_total, is_present(measure.argument))])
+        query = replace(query, body=replace(query.body, where=condition))
+        value = Call("neg", (measure.argument,), measure.argument.type) if negated else measure.argument
+        measure = Measure(Aggregate.SUM, argument=value, bounds=edges)
+    writer, names = open_writer(query), name_keys(query)
+    steps = None if statistic is UnitStatistic.ROWS else build_row_steps(measure)
+    columns = [] if steps is None else [(make_total(Cast(steps, DOUBLE)), "dpsql_row")]
+    sql = compose(
+        """
+        SELECT dpsql_bin, CAST(system.main.count() AS BIGINT) AS dpsql_count
+        FROM (SELECT {number} AS dpsql_bin FROM ({units}))
+        GROUP BY dpsql_bin
+        ORDER BY dpsql_bin ASC NULLS LAST
+        """,
+        number=f"CAST({_find_bin('dpsql_total', ends)} AS BIGINT)",
+        units=compose(
+            """
+            SELECT dpsql_unit, system.main.max(dpsql_total) AS dpsql_total
+            FROM ({pairs})
+            GROUP BY dpsql_unit
+            """,
+            pairs=compose(
+                """
+                SELECT {columns}
+                FROM ({base})
+                GROUP BY {pair}
+                """,
+                columns=[*names, UNIT, f"{_write_total(statistic)} AS dpsql_total"],
+                base=read_rows(writer, query, names=names, columns=columns),
+                pair=[*names, UNIT],
+            ),
+        ),
+    )
+    return EngineQuery(writer.finished(sql), tuple(writer.parameters), (BIGINT.name, BIGINT.name))
+
+
+def _write_total(statistic: UnitStatistic) -> str:
+    """Return the aggregate of the rows of a unit in a group."""
+    match statistic:
+        case UnitStatistic.ROWS:
+            return "system.main.count()"
+        case UnitStatistic.SUM:
+            return "system.main.sum(dpsql_row)"
+        case UnitStatistic.LARGEST:
+            return "system.main.max(dpsql_row)"
+
+
+def _find_bin(column: str, ends: Sequence[int], *, first: int = 0) -> str:
+    """Return the number of the bin of a column, by halves: the first whose end it does not exceed, or the last."""
+    if not ends:
+        return f"{first:d}"
+    half = len(ends) // 2
+    low, high = _find_bin(column, ends[:half], first=first), _find_bin(column, ends[half + 1 :], first=first + half + 1)
+    return f"CASE WHEN {column} <= {ends[half]:d} THEN {low} ELSE {high} END"

@@ -1,22 +1,96 @@
-"""Steps of sums of products of two distances, each from the middle of the range of its values.
+"""Steps: the whole number that each row adds to a measure, so that no sum depends on the order of rows.
 
-A value beyond an end of its public range counts as the end. Every row becomes whole distances, as in a sum around the
-middle, and all else is computed in whole numbers, which are exact in every engine:
+A row's steps are a function of that row alone. A value is rounded down to whole steps; beyond an end of its public
+range it counts as the end, and NULL and NaN as 0.
+
+Sums of products are of two distances, each from the middle of the range of its values. Every row becomes whole
+distances, as in a sum around the middle, and all else is computed in whole numbers, which are exact in every engine:
 
     a, b            distances of one row, at most 2**19 steps; 0 where an argument is NULL or NaN
     a * a // 2**j   squares, in the steps of the measure; half of the largest is subtracted for each row that counts
     (a * b + K * 2**j) // 2**j - K      products, where K is the largest in these steps: nothing below 0 is divided
 
-What a unit adds is clamped after that (`CoupledParts`).
+What a unit adds is clamped after that (`CoupledParts` of `contributions.py`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, is_present
-from dpsql.sql.ir.tree import Expression, Family, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.transforms import widen, widen_presence
+from dpsql.sql.ir.tree import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    Call,
+    Case,
+    Cast,
+    Expression,
+    Family,
+    Literal,
+    join_conjuncts,
+    split_conjuncts,
+)
+
+_ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
+
+
+def build_row_steps(measure: Measure) -> Expression | None:
+    """Return the steps of one row, a whole number that never fails; None where each row adds 1.
+
+    A value is rounded down to whole steps; beyond a bound it counts as the bound, and NULL and NaN as 0.
+    """
+    argument, bounds = measure.argument, measure.row_bounds
+    if argument is None:
+        condition = widen_presence(measure.condition)
+        return None if condition is None else Case(((condition, _ONE),), _ZERO, BIGINT)
+    value = widen(argument)
+    number, centre = value, None if measure.weight is None else measure.weight.centre
+    if centre is not None:  # the distance from it, rounded to the nearest step
+        number = Call("-", (value, Literal(float(centre), DOUBLE)), DOUBLE)
+    scaled = Call("*", (number, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
+    is_exact = argument.type.family is not Family.DOUBLE and bounds.step == Fraction(
+        1, 10 ** argument.type.precision[1]
+    )
+    if is_exact or centre is not None:
+        scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
+    steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
+    (low, least), (high, most) = _find_ends(measure)
+
+    def compare(operator: str, bound: Fraction) -> Expression:
+        return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
+
+    # amount between 0 and 500 in steps of 0.01 becomes
+    # CASE WHEN amount > 0 AND amount < 500 THEN CAST(floor(amount * 100 + 0.5) AS BIGINT)
+    #      WHEN isnan(amount) THEN 0 WHEN amount >= 500 THEN 50000 WHEN amount <= 0 THEN 0 ELSE 0 END
+    steps = Case(
+        (  # most rows are within, so that an engine looks no further; NaN is below no bound, or above each
+            (Call("and", (compare(">", low), compare("<", high)), BOOLEAN), steps),
+            (Call("isnan", (value,), BOOLEAN), _ZERO),
+            (compare(">=", high), Literal(most, BIGINT)),
+            (compare("<=", low), Literal(least, BIGINT)),
+        ),
+        _ZERO,
+        BIGINT,
+    )
+    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
+
+
+def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, int]]:
+    """Return the least and the greatest value that a row counts with, each with its steps."""
+    bounds, weight = measure.row_bounds, measure.weight
+    low, high = bounds.low * bounds.step, bounds.high * bounds.step
+    if measure.row_range is None:
+        return (low, bounds.low), (high, bounds.high)
+    if weight is not None and weight.centre is not None:
+        least, most = measure.row_range
+        return (least, bounds.low // weight.rows), (most, bounds.high // weight.rows)
+    least, most = (min(max(each, low), high) for each in measure.row_range)
+    return (least, math.floor(least / bounds.step)), (most, math.floor(most / bounds.step))
+
 
 _MOST_DISTANCE = MOST_STEPS // 2
 
@@ -94,7 +168,7 @@ def list_distances(measure: Measure) -> list[Measure]:
     return found[: 1 if measure.is_of_squares else 2]
 
 
-def write_sum(measure: Measure, rows: list[str], *, number: str) -> str:
+def write_product_sum(measure: Measure, rows: list[str], *, number: str) -> str:
     """Return the SQL for the products of a unit's rows, added up; `rows` are its distances, and `number` their number.
 
     SUM of x * x, for x between 0 and 10, becomes   sum((dpsql_row_2 * dpsql_row_2) // 262144) - 524288 * count()
@@ -107,3 +181,8 @@ def write_sum(measure: Measure, rows: list[str], *, number: str) -> str:
         return f"(system.main.sum({divided}) - ({grid.most:d} * {number}))"
     divided = f"(({product} + {grid.most * size:d}) // {size:d} - {grid.most:d})" if grid.shift else product
     return f"system.main.sum({divided})"
+
+
+def clamp(number: str, bounds: ContributionRange) -> str:
+    """Return a number between bounds: the nearer bound where it is beyond."""
+    return f"system.main.least(system.main.greatest({number}, {bounds.low:d}), {bounds.high:d})"
