@@ -77,7 +77,7 @@ def connect(  # noqa: PLR0913 - what a session is opened with
         database = default_database()
     elif isinstance(database, Mapping):
         load_libraries("duckdb", "pyarrow")
-        from dpsql.engines.duckdb.frames import load_frames
+        from dpsql.engines.duckdb.instance import load_frames
 
         database = load_frames(database)
     analyst = default_analyst() if analyst is None else analyst

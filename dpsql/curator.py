@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dpsql.accounting import ApproximateDP, Periods
     from dpsql.engines import Engine
-    from dpsql.engines.duckdb.schema import StoredTable
+    from dpsql.engines.duckdb.catalog import StoredTable
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
@@ -63,7 +63,7 @@ def write_starter(
         from dpsql.registration import describe_files
 
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
-    from dpsql.engines.duckdb.schema import describe_schema
+    from dpsql.engines.duckdb.catalog import describe_schema
     from dpsql.policy.starter import policy_names
 
     schema = describe_schema(path)

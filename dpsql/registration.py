@@ -20,8 +20,8 @@ from pathlib import Path
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine, find_data_version
-from dpsql.engines.duckdb.schema import describe_file
-from dpsql.engines.libraries import show_adapter_errors
+from dpsql.engines.base import show_adapter_errors
+from dpsql.engines.duckdb.catalog import describe_file
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
 from dpsql.ledger.record import Division
 from dpsql.open_engine import open_engine, open_url

@@ -25,9 +25,9 @@ from dpsql.curator import read_spending
 from dpsql.engines import Statement, open_exact, remote
 from dpsql.engines import pool as engine_pool
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.engines.pool import EnginePool
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
 from dpsql.server.gateway import Service

@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_folder_is_said_at_its_table(tmp_path: Path) -> Non
 
 def test_no_package_is_loaded_that_no_table_needs(tmp_path: Path) -> None:
     packages = {"deltalake", "pyiceberg", "pyarrow", "duckdb"}
-    code = f"import sys, dpsql.engines.lakes.detection; print({packages} & set(sys.modules))"
+    code = f"import sys, dpsql.engines.lakes; print({packages} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert found.stdout == "set()\n"
 

@@ -20,7 +20,7 @@ import dpsql
 from dpsql import charged_release
 from dpsql.charged_release import hold_to_grid
 from dpsql.engines import Exact, Statement
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
 

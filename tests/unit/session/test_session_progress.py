@@ -12,7 +12,7 @@ from support.session_kit import NAMES, PRIVATE, HookedEngine, rebuilt, session_o
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.session import Session
 
 ROWS = values_rows({"a": 900, "b": 800})

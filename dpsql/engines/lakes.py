@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
-from dpsql.engines.lakes.folder import DataFile, Folder, within
+from dpsql.engines.sources import DataFile, Folder, within
 from dpsql.errors import EngineError, UsageError
 
 MOST_FILES = 10_000
@@ -76,16 +76,16 @@ def _check_file_count(folder: Folder, *, place: str) -> Folder:
 
 def _delta(root: Path, *, place: str) -> Folder:
     _require("deltalake", "A Delta Lake table", extra="delta")
-    from dpsql.engines.lakes import delta as delta_table
+    from dpsql.engines.delta import open_delta
 
-    return delta_table.open_delta(root, place=place)
+    return open_delta(root, place=place)
 
 
 def _iceberg(root: Path, metadata: Path | None, *, place: str) -> Folder:
     _require("pyiceberg", "An Iceberg table", extra="iceberg")
-    from dpsql.engines.lakes import iceberg as iceberg_table
+    from dpsql.engines.iceberg import open_iceberg
 
-    return iceberg_table.open_iceberg(root, metadata, place=place)
+    return open_iceberg(root, metadata, place=place)
 
 
 def _require(package: str, what: str, *, extra: str) -> None:

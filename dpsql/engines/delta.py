@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
+from dpsql.engines.sources import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
 _TYPES = {

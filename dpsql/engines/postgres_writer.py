@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name, quote_path
-from dpsql.engines.postgres.engine import connect_writer
+from dpsql.engines.postgres import connect_writer
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:

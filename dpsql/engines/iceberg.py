@@ -39,7 +39,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
+from dpsql.engines.sources import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
 _FORMATS = (1, 2)

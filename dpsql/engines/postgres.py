@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM, quote_path
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.engines.base import Column, CsvFile, ListedTable, Registered, RemoteFiles, Statement
-from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.remote import SingleConnectionEngine, table_missing
+from dpsql.engines.base import Statement
+from dpsql.engines.remote import ConnectedEngine, count_limit, import_driver, table_missing
+from dpsql.engines.sources import Column, CsvFile, Folder, ListedTable, Registered, RemoteFiles
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from adbc_driver_manager.dbapi import Connection
+    from adbc_driver_manager.dbapi import Connection, Cursor
 
 _TYPES = {
     "bool": "BOOLEAN",
@@ -98,9 +100,7 @@ WHERE k.contype IN ('p', 'u', 'f') AND pg_catalog.cardinality(k.conkey) = 1
 """.strip()
 
 
-def registered(
-    connection: Connection, name: str, *, source: Path | CsvFile | Folder | RemoteFiles | None
-) -> Registered:
+def find_table(connection: Connection, name: str) -> Registered:
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)
@@ -108,7 +108,7 @@ def registered(
     with suppress(Exception), connection.cursor() as cursor:
         cursor.execute(_COLUMNS.replace("$2", "'{" + ",".join(_KINDS) + "}'"), (quote_path(relation),))
         rows = cursor.fetchall()
-    if not rows or source is not None:
+    if not rows:
         raise table_missing(name, engine="PostgreSQL")
     return Registered(relation, tuple(_column(row) for row in rows))
 
@@ -177,7 +177,6 @@ _SETTINGS = {
     "row_security": "on",
 }
 _PINNED = frozenset([*_SETTINGS, "transaction_read_only", "statement_timeout", "session_authorization"])
-_GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
 _ENDS = "CASE {{0}} WHEN 'infinity' THEN {last} WHEN '-infinity' THEN -{last} ELSE {since} END"
 _SENT = {  # dates and time stamps as numbers, since Arrow counts from another day and has no room for the infinite
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
@@ -186,14 +185,11 @@ _SENT = {  # dates and time stamps as numbers, since Arrow counts from another d
 Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
 
-class PostgresEngine(SingleConnectionEngine["Connection"]):
+class PostgresEngine(ConnectedEngine):
     """Engine on a PostgreSQL server; the tables stay there."""
 
-    def __init__(
-        self, connect: Callable[[], Connection], tables: Mapping[str, Registered], *, time_limit: float | None
-    ) -> None:
-        super().__init__(POSTGRES, tables, connect=connect, time_limit=time_limit)
-        self.descriptions: Mapping[str, str] = {}
+    survives_failure = True
+    descriptions: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def open(
@@ -205,22 +201,11 @@ class PostgresEngine(SingleConnectionEngine["Connection"]):
         or with a setting that dpsql makes itself.
         """
         _check(options)
-
-        def connect() -> Connection:
-            return _connected(url, options, time_limit=time_limit)
-
-        with ExitStack() as holds:
-            connection = connect()
-            holds.callback(connection.close)
-            _check_encoding(connection)
-            engine = cls(
-                connect,
-                {name: registered(connection, name, source=source) for name, source in sources.items()},
-                time_limit=time_limit,
-            )
-            engine._connection = connection
-            holds.pop_all()
-            return engine
+        connect = partial(_connected, url, options, time_limit=time_limit)
+        engine = cls(POSTGRES, {}, connect=connect, time_limit=time_limit)
+        engine.open_connection()
+        engine._tables = engine.look_up_sources(sources, engine="PostgreSQL")
+        return engine
 
     def read_role(self) -> str:
         """Return the name of the role that reads the tables."""
@@ -240,57 +225,46 @@ class PostgresEngine(SingleConnectionEngine["Connection"]):
         with closing(self._connect()) as connection:
             for table, name in tables.items():
                 with suppress(EngineError):
-                    self._tables[name] = registered(connection, f"{schema}.{table}", source=None)
+                    self._tables[name] = find_table(connection, f"{schema}.{table}")
 
     def _look(self, sql: str) -> list[tuple[object, ...]]:
         """Return the rows of a statement that reads no data."""
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
-            return cursor.fetchall()
+            rows: list[tuple[object, ...]] = cursor.fetchall()
+            return rows
 
-    def answer(self, connection: Connection, statement: Statement) -> pa.Table:
+    def answer(self, cursor: Cursor, statement: Statement) -> pa.Table:
         """Run one SELECT, and return its answer."""
-        return _answer(connection, statement)
-
-    def answers(self, connection: Connection) -> bool:
-        """Return whether the server still answers on a connection."""
-        with suppress(Exception), connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            return len(cursor.fetchall()) == 1
-        return False
+        sql, values = statement.sql, statement.parameters or None
+        if not _SENT.keys().isdisjoint(statement.types):
+            sql = _sent(sql, names=cursor.adbc_execute_schema(sql, values).names, types=statement.types)
+        cursor.execute(sql, values)
+        return cursor.fetch_arrow_table()
 
     def found(self, name: str) -> Registered:
         """Return a table by its name in the policy."""
-        return registered(self.open_connection(), name, source=None)
+        return find_table(self.open_connection(), name)
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables that this user may read, with their keys."""
         return list_tables(self.fetch)
 
-    def cancel(self) -> None:
+    def stop(self, cursor: Cursor) -> None:
         """Ask the server to stop what runs."""
-        if self._connection is not None:
-            self._connection.adbc_cancel()
+        cursor.connection.adbc_cancel()
 
 
 def connect_writer(url: str, options: Mapping[str, str]) -> Connection:
     """Return a connection that may write, with the other settings of an engine's. Raises as `PostgresEngine.open`."""
     _check(options)
     connection = _connected(url, options, time_limit=None)
-    with ExitStack() as holds:
-        holds.callback(connection.close)
-        _check_encoding(connection)
-        _set(connection, {"default_transaction_read_only": "off"})
-        holds.pop_all()
+    _set(connection, {"default_transaction_read_only": "off"})
     return connection
 
 
 def _check(options: Mapping[str, str]) -> None:
-    try:
-        import adbc_driver_postgresql.dbapi  # noqa: F401 - whether it is there
-    except ImportError:
-        reason, hint = "The driver of PostgreSQL is not installed.", "pip install 'dpsql[postgres]'"
-        raise UsageError("not-installed", reason, hint=hint) from None
+    import_driver("adbc_driver_postgresql.dbapi", engine="PostgreSQL", extra="postgres")
     for name in options:
         if name.lower() in _PINNED:
             reason, hint = f"dpsql sets {name} itself.", "Leave it out of [source] options."
@@ -308,13 +282,14 @@ def _connected(url: str, options: Mapping[str, str], *, time_limit: float | None
         raise EngineError("engine-unreachable", "The database cannot be reached.", hint=hint, place="source.url")
     with ExitStack() as holds:
         holds.callback(connection.close)
-        limit = "0" if time_limit is None else f"{max(1, round((time_limit + _GRACE) * 1_000)):d}"
-        _set(connection, {**_SETTINGS, "statement_timeout": limit})
+        limit = count_limit(time_limit, per_second=1_000) or 0
+        _set(connection, {**_SETTINGS, "statement_timeout": f"{limit:d}"})
         for name, value in options.items():
             if not _set(connection, {name: value}):
                 hint = "Name a run-time setting of the server, such as work_mem, and a value that it takes."
                 reason = "PostgreSQL does not take this setting."
                 raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+        _check_encoding(connection)
         holds.pop_all()
     return connection
 
@@ -336,17 +311,6 @@ def _check_encoding(connection: Connection) -> None:
     if encoding != "UTF8":
         reason, hint = "The database is not in UTF8, so that its text has other bytes.", "Use a database in UTF8."
         raise EngineError("engine-encoding", reason, hint=hint, place="source.url")
-
-
-def _answer(connection: Connection, statement: Statement) -> pa.Table:
-    sql = statement.sql
-    with connection.cursor() as cursor:
-        if not _SENT.keys().isdisjoint(statement.types):
-            sql = _sent(
-                sql, names=cursor.adbc_execute_schema(sql, statement.parameters or None).names, types=statement.types
-            )
-        cursor.execute(sql, statement.parameters or None)
-        return cursor.fetch_arrow_table()
 
 
 def _sent(sql: str, *, names: list[str], types: tuple[str, ...]) -> str:

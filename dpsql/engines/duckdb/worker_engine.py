@@ -1,6 +1,6 @@
 """DuckDB in a process of its own: the process that serves analysts never opens the data, and survives every failure.
 
-The worker (`worker/main.py`) has the data, read-only, and neither the ledger nor the network; this side has the ledger
+The worker (`worker.py`) has the data, read-only, and neither the ledger nor the network; this side has the ledger
 and not the data. A statement that takes too long is killed with its process. So is one that fails in any way: the
 cause may depend on one unit's rows, and may have damaged the instance. Every failure is the same error here, and the
 next query gets a fresh worker.
@@ -19,25 +19,22 @@ from typing import TYPE_CHECKING, Self
 
 from dpsql.confinement.measures import select_measures
 from dpsql.dialects import DUCKDB
-from dpsql.engines.base import (
+from dpsql.engines.base import Exact, Statement, engine_closed, engine_failed, holding, load_libraries
+from dpsql.engines.duckdb import protocol
+from dpsql.engines.duckdb.evaluator import parse_bytes
+from dpsql.engines.duckdb.protocol import WorkerProcess
+from dpsql.engines.scratch import ScratchFolder
+from dpsql.engines.sources import (
     AttachedTable,
     Column,
     CsvFile,
-    Exact,
+    Folder,
     Registered,
-    Statement,
-    engine_closed,
-    engine_failed,
-    holding,
+    digest_versions,
+    encode_folder,
+    file_versions,
     open_exact_table,
 )
-from dpsql.engines.duckdb.evaluator import parse_bytes
-from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
-from dpsql.engines.file_versions import digest_versions, file_versions
-from dpsql.engines.lakes.folder import Folder, encode_folder
-from dpsql.engines.libraries import load_libraries
-from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
 Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
 Tables = Mapping[str, Registered]
 
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.duckdb.worker.main import main; main()"
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.duckdb.worker import main; main()"
 _LONGEST_WORDS = 2_000
 
 
@@ -80,7 +77,7 @@ class WorkerEngine:
         self._closed = False
         self._versions = file_versions(recipe.loaded)
         self._patterns: WorkerEngine | None = None  # one without data, for regular expressions while this one is busy
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._tables: Tables = {}
         self._idle = threading.Lock()
         self._confinement: tuple[str, ...] = ()
@@ -243,7 +240,7 @@ class WorkerEngine:
             self._drop()
         return None
 
-    def _ready(self, stop: Stop | None) -> _Worker:
+    def _ready(self, stop: Stop | None) -> WorkerProcess:
         """Return a worker that lives and is this process's own; start one if there is none."""
         if self._worker is not None and self._worker.usable:
             return self._worker
@@ -275,7 +272,7 @@ def open_pattern_worker() -> WorkerEngine:
     return WorkerEngine.open(None, {}, memory_limit="512MB", threads=1, time_limit=10)
 
 
-def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables, tuple[str, ...]]:
+def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[WorkerProcess, Tables, tuple[str, ...]]:
     """Start a worker; return it with the tables that it found and the measures in force.
 
     Raises the error with which the worker refused to open the data.
@@ -283,7 +280,7 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
     worker, tables, refusal = None, None, None
     confinement: tuple[str, ...] = ()
     try:
-        worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
+        worker = WorkerProcess(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
         reply = protocol.heard(worker.exchange(recipe.opening, most=protocol.MOST_JSON, deadline=None, stop=stop))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
         confinement = select_measures(reply.get("confinement"))

@@ -1,6 +1,6 @@
 """Main programs of the workers: one opens, reads and counts the data, another computes on rows that it is sent.
 
-`worker/engine.py` and `worker/evaluator.py` start them with an empty environment and two pipes, and they end when these
+`worker_engine.py` and `evaluator.py` start them with an empty environment and two pipes, and they end when these
 close. Nothing else is known here: no ledger, no network, and for the evaluator no data.
 """
 
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.confinement import measures
-from dpsql.engines.base import AttachedTable, Column, CsvFile, Statement, open_exact
-from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.lakes.folder import Folder, decode_folder
-from dpsql.engines.libraries import load_libraries
+from dpsql.engines.base import Statement, load_libraries, open_exact
+from dpsql.engines.duckdb import protocol
+from dpsql.engines.sources import AttachedTable, Column, CsvFile, Folder, decode_folder
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def find_own_files() -> list[Path]:
     """Return where Python and its packages are, found without importing one: some start threads that would be free."""
     specs = [find_spec(name) for name in ("duckdb", "_duckdb", "pyarrow", "numpy", "typing_extensions")]
     packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
-    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[3], *packages, *map(Path, _SYSTEM.split())]
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2], *packages, *map(Path, _SYSTEM.split())]
 
 
 def _end_with_front(questions: int, scratch: Path | None) -> None:
