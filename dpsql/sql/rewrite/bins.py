@@ -162,6 +162,10 @@ def _weigh_apart(binned: str, count: BinCount, *, names: Sequence[str], ctes: li
     once for all of it.
     """
     pair, rows = [*names, UNIT], count.quantile.rows
+    # SELECT dpsql_bin, count() * 1024 FROM dpsql_binned ANTI JOIN dpsql_above ON ... GROUP BY dpsql_bin
+    # UNION ALL
+    # SELECT dpsql_bin, count() * 3072 // min(dpsql_number) FROM dpsql_binned JOIN dpsql_above ON ...
+    # GROUP BY dpsql_bin, dpsql_unit
     same = " AND ".join(f"dpsql_binned.{name} IS NOT DISTINCT FROM dpsql_above.{name}" for name in names)
     same = " AND ".join(filter(None, [same, "dpsql_binned.dpsql_unit = dpsql_above.dpsql_unit"]))
     ctes.append(f"dpsql_binned AS MATERIALIZED ({binned})")
@@ -250,6 +254,8 @@ def _write_bin(writer: Writer, bins: Bins) -> str:
         is_last = at + 1 == len(bins.segments)
         branches.append((_compare("<" if not is_last else "<=", segment.end), found))
         before += segment.count
+    # CASE WHEN v <= 0 THEN 0 WHEN v >= 600 THEN 1023
+    #      WHEN v <= 600 THEN CAST(floor((v - 0) * 1.70667) AS BIGINT) ELSE 0 END
     number = writer.expression(Case(tuple(branches), Literal(0, BIGINT), BIGINT))
     return f"system.main.least(system.main.greatest({number}, 0), {last:d})"
 

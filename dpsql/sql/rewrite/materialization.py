@@ -146,6 +146,8 @@ class SetStatements:
     def rank(self, writer: Writer, rows: str) -> str:
         """Return the SELECT of pairs with their RANK and GROUPS."""
         unit, columns = quote_name(self.unit), self.keys
+        # row_number() OVER (PARTITION BY user_id ORDER BY draw, city) AS dpsql_rank,
+        # count() OVER (PARTITION BY user_id) AS dpsql_groups
         rank = groups = "CAST(1 AS BIGINT)"
         if columns:  # else each unit has one row
             order = f"{writer.draw(columns, unit, salts=self.salts)}, {sort_nulls_last(columns)}"
@@ -225,6 +227,11 @@ class MaterializationStatements(SetStatements):
         unit, pairs = quote_name(self.unit), quote_path(self.pairs)
         rows = replace(self, source=source).select_pairs(added, "" if first is None else f"rowid >= {first:d}")
         ranked = self.rank(ranks, "temp.main.dpsql_again")
+        # the counts are those before, less what the units with new rows added, and what they add now:
+        # SELECT city, sum(dpsql_units) AS dpsql_units
+        # FROM (SELECT city, dpsql_units FROM counts UNION ALL
+        #       SELECT city, -1 FROM known UNION ALL SELECT city, 1 FROM again)
+        # GROUP BY city HAVING sum(dpsql_units) > 0
         before = compose(
             "SELECT {names} FROM {counts}", names=[*self.keys, *self.count_names], counts=quote_path(self.counts)
         )
@@ -406,6 +413,8 @@ class RemoteSet(SetStatements):
             for key, is_null in keys
         ]
         match = " AND ".join(same) or "TRUE"
+        # UPDATE counts AS dpsql_old SET dpsql_units = dpsql_old.dpsql_units + dpsql_new.dpsql_units
+        # FROM changed AS dpsql_new WHERE dpsql_old.city = dpsql_new.city
         update = compose(
             "UPDATE {counts} AS dpsql_old SET {sums} FROM {changed} AS dpsql_new WHERE {match}",
             counts=counts,

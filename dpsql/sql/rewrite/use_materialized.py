@@ -108,6 +108,8 @@ def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None
         return None
     if bounded and (conditions or query.domain is not None):  # the ranks also number the groups that a filter drops
         return None
+    # WHERE country = 'IT' GROUP BY city is answered by the set (city, country):
+    # each city has one row of a unit there
     fixed = set(map(_find_fixed_column, conditions))
     identified = set(map(_find_column_name, query.keys)) | fixed
     keys, filters = _collect_columns(query.keys)[scan.number], _collect_columns(conditions)[scan.number]
@@ -130,6 +132,7 @@ def _use_pairs_with_measures(query: PrivateQuery) -> QuerySource:
     scan = query.body.source
     if not isinstance(scan, Scan):
         return QuerySource(query)
+    # WHERE age > 18 GROUP BY city reads the set (city, age), and adds up the rows of a unit in a city; (city) lacks age
     named = _collect_columns((*query.keys, query.unit), query.body)[scan.number]
     fits = [
         (each, steps)
@@ -278,6 +281,7 @@ def find_stored_steps(
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
+    # SUM(amount) FILTER (WHERE city = 'Rome') becomes CASE WHEN city = 'Rome' THEN dpsql_sum_1 ELSE 0 END
     steps: Expression = Literal(1, BIGINT) if one_unit else ColumnRef(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)
