@@ -475,6 +475,8 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
         return kind
     if scope.private is None and kind in _FILTERS:
         raise Refusal("join-private", "Rows of public tables cannot depend on units.", hint=_FIRST, place=where)
+    # rows of the public side alone have no unit and are in no group:
+    # countries LEFT JOIN reads becomes countries JOIN reads, and countries FULL JOIN reads a RIGHT JOIN
     if scope.private is None:
         return "RIGHT" if kind in _KEEPS_RIGHT else "INNER"
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
@@ -560,7 +562,11 @@ def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, share
 
 
 def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
-    """Return the rows of a linked table that have a unit, and the unit; `number` gives fresh relation numbers."""
+    """Return the rows of a linked table that have a unit, and the unit; `number` gives fresh relation numbers.
+
+    items, linked by order_id to orders     items JOIN (SELECT id, min(user_id) FROM orders GROUP BY id) AS owners
+    of user_id                              ON items.order_id = owners.id, and min(user_id) is the unit
+    """
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:

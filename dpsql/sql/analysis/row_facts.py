@@ -99,6 +99,9 @@ def _select_units(
 ) -> Expression:
     """Return the condition that the unit of a row has one of the wanted values.
 
+        unit IN (SELECT u FROM (SELECT user_id AS u, min(country) AS least FROM users
+                                WHERE user_id IS NOT NULL GROUP BY 1) WHERE least IN ('DE', 'FR'))
+
     The least is over all rows of the stored table, whatever the query's own conditions, options and salts are.
     """
     unit, own = units

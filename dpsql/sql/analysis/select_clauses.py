@@ -330,7 +330,11 @@ def _filter(reader: Reader, node: Node) -> Expression:
 
 
 def _only_where(expression: Expression, condition: Expression) -> Expression:
-    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold.
+
+    SUM(x) FILTER (WHERE c)      SUM(CASE WHEN c THEN x END)
+    COUNT(*) FILTER (WHERE c)    COUNT(CASE WHEN c THEN 1 END)
+    """
     if not isinstance(expression, Call) or not is_aggregate(expression):
         return rebuild(expression, lambda part: _only_where(part, condition))
     argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)

@@ -155,6 +155,7 @@ class _Subquery:
             order = ()  # rows of a subquery have none
         parts = (*outputs, *(term.expression for term in order))
         if grouping.keys is not None:
+            # SELECT x, n + COUNT(*) ... GROUP BY x, n   =>   SELECT c1, c2 + c3 FROM (SELECT x, n, COUNT(*) ...)
             self._check_forms(grouping.keys)
             having = () if grouping.having is None else (grouping.having,)
             found, source = group_in_subquery(
@@ -167,6 +168,7 @@ class _Subquery:
             )
             parts, body = found[: len(parts)], FromWhere(source, found[-1] if having else None)
         elif qualify is not None or any(map(has_windows, parts)):
+            # SELECT rank() OVER w + 1 ... QUALIFY q   =>   SELECT c1 + 1 FROM (SELECT rank() OVER w ...) WHERE q
             every = parts if qualify is None else (*parts, qualify)
             ordered = break_ties(every, refuse=lambda column: self._no_form(column.type))
             stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, ColumnRef | Window))
@@ -174,7 +176,7 @@ class _Subquery:
             source = Derived(stage.number, tuple(stage.columns), body)
             parts, body = found[: len(parts)], FromWhere(source, None if qualify is None else found[-1])
         if block.distinct:
-            self._check_forms(parts)
+            self._check_forms(parts)  # SELECT DISTINCT x FROM t   =>   SELECT c1 FROM (SELECT x FROM t GROUP BY x)
             parts, source = group_in_subquery(
                 parts, parts, number=_DISTINCT + self.number, body=body, form=canonicalize
             )
