@@ -73,6 +73,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    find_longest,
     join_conjuncts,
     stored_column,
     walk,
@@ -224,12 +225,8 @@ class Sources:
             allow_only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
             if name in names:
-                raise Refusal(
-                    "cte",
-                    "Two CTEs have this name.",
-                    hint="Give one of them another name.",
-                    place=self.reader.place(cte.args["alias"]),
-                )
+                hint, where = "Give one of them another name.", self.reader.place(cte.args["alias"])
+                raise Refusal("cte", "Two CTEs have this name.", hint=hint, place=where)
             names.add(name)
             self.ctes[name] = (cte.this, dict(self.ctes))
 
@@ -534,9 +531,7 @@ def _read_using(
         if left.is_unit != right.is_unit and (scope.private is None or table.private_table is None):
             side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
         if side == "FULL":  # the present one of both
-            lengths = [each.longest for each in sides]
-            longest = None if None in lengths else max(length for length in lengths if length is not None)
-            both = Call("coalesce", sides, sides[0].type, longest)
+            both = Call("coalesce", sides, sides[0].type, find_longest(sides))
             is_unit, absent = left.is_unit and right.is_unit, left.absent or right.absent
             shared = ScopeColumn(left.name, both, is_unit=is_unit, absent=absent)
         else:

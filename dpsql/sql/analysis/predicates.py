@@ -138,10 +138,8 @@ def _is(reader: Reader, node: Node) -> Expression:
     if against == "Null":
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
     if against != "Boolean":
-        reason, hint = (
-            "IS takes NULL, TRUE, FALSE or DISTINCT FROM.",
-            "Write = or IS NOT DISTINCT FROM for other values.",
-        )
+        reason = "IS takes NULL, TRUE, FALSE or DISTINCT FROM."
+        hint = "Write = or IS NOT DISTINCT FROM for other values."
         raise Unsupported("construct", reason, hint=hint, place=reader.place(node))
     value = fill_unbound(reader.operand(node.this), BOOLEAN)
     if value.type not in {BOOLEAN, NULL}:

@@ -292,9 +292,8 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
             hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
-            raise Refusal(
-                "not-a-key", "A total has no keys.", hint=hint, place=reader.place(next(iter(released.values())))
-            )
+            (first, *_) = released.values()
+            raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=reader.place(first))
         return ()
     if distinct is not None:
         allow_only(reader.statement, distinct)

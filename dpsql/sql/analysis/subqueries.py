@@ -56,6 +56,7 @@ from dpsql.sql.ir.tree import (
     Type,
     Window,
     find_collations,
+    find_longest,
     has_one_form,
     output_column,
     set_collations,
@@ -256,12 +257,8 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
     with reader.reading(SUBQUERY_READERS):
         expression = fill_unbound(reader.read(node), TEXT)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
-        raise Unsupported(
-            "type",
-            "This column has no type; cast it.",
-            hint="Such as CAST(NULL AS VARCHAR).",
-            place=reader.place(node),
-        )
+        hint = "Such as CAST(NULL AS VARCHAR)."
+        raise Unsupported("type", "This column has no type; cast it.", hint=hint, place=reader.place(node))
     return [Selected(name or (node.name if is_clock else ""), expression)]
 
 
@@ -319,7 +316,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
             relation.number,
             f"c{at}",
             set_collations(one.type, find_collations(one) | find_collations(two)),
-            None if one.longest is None or two.longest is None else max(one.longest, two.longest),
+            find_longest((one, two)),
         )
         for at, (one, two) in enumerate(pairs, start=1)
     )
@@ -406,6 +403,4 @@ def _item(items: tuple[Expression, ...], at: ColumnRef) -> Case:
     branches = tuple(
         (Call("=", (at, Literal(number, INTEGER)), BOOLEAN), item) for number, item in enumerate(items, start=1)
     )
-    lengths = [item.longest for item in items]
-    longest = None if None in lengths else max(length for length in lengths if length is not None)
-    return Case(branches, None, items[0].type, longest)
+    return Case(branches, None, items[0].type, find_longest(items))
