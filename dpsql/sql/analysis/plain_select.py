@@ -237,10 +237,8 @@ def read_implied(  # noqa: C901 - one rule after another
         if found.domain is None and not found.clause.options.get("domain"):
             found = replace(found, domain=find_joined_domain(found))
         if found.domain is None and not found.clause.options.get("domain"):
-            hint = (
-                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
-            )
-            hint += "['DE', 'FR'] to OPTIONS."
+            hint = "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, "
+            hint += "or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found, clause, asked=asked)
