@@ -576,19 +576,19 @@ class AnalysisRequest:
         return Sources(self.catalog, reader)
 
 
-def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
+def check_explicit(request: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
     if query.clause.implied:  # LIMIT k PRIVATE
         check_ranking(query, computed)
-    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
-        check_groups_known(query, catalog=asked.catalog)
+    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in request.bound.values()):
+        check_groups_known(query, catalog=request.catalog)
 
 
-def check_header(asked: AnalysisRequest) -> None:
+def check_header(request: AnalysisRequest) -> None:
     """Refuse WITH DIFFERENTIAL_PRIVACY beside a clause that is written."""
-    if asked.header is not None:
+    if request.header is not None:
         hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
-        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=request.header.place)
 
 
 def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:
