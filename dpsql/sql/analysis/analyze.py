@@ -21,7 +21,6 @@ from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
@@ -53,20 +52,11 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
-from dpsql.sql.syntax.clause import (
-    extract_clause,
-    find_clauses,
-    list_select_tokens,
-    several_queries,
-)
+from dpsql.sql.syntax.clause import extract_clause, find_clauses, list_select_tokens, several_queries
 from dpsql.sql.syntax.googlesql import extract_header
 from dpsql.sql.syntax.grammar import UNIT_COUNT
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
 from dpsql.sql.syntax.parameters import ParameterValues, bind
-
-if TYPE_CHECKING:
-    pass
-
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing

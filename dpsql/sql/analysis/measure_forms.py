@@ -32,15 +32,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
-from dpsql.sql.ir.measures import (
-    MOST_STEPS,
-    Aggregate,
-    Factor,
-    Measure,
-    StatedBounds,
-    Weight,
-    is_present,
-)
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Factor, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     BOOLEAN,

@@ -20,12 +20,7 @@ from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
-from dpsql.sql.analysis.plain_select import (
-    describe_released,
-    find_implied,
-    put_header_options,
-    read_implied,
-)
+from dpsql.sql.analysis.plain_select import describe_released, find_implied, put_header_options, read_implied
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, check_ranking, read_private
 from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, has_all_groups
@@ -40,10 +35,7 @@ from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
-from dpsql.sql.syntax.implied import (
-    ImpliedClause,
-    add_clause,
-)
+from dpsql.sql.syntax.implied import ImpliedClause, add_clause
 from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.spans import (
     Parts,

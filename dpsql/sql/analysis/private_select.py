@@ -43,12 +43,7 @@ from dpsql.sql.analysis.measures import (
 )
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
-from dpsql.sql.analysis.row_facts import (
-    find_charged_values,
-    find_item_columns,
-    find_private_columns,
-    find_sole_column,
-)
+from dpsql.sql.analysis.row_facts import find_charged_values, find_item_columns, find_private_columns, find_sole_column
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog

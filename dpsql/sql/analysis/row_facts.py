@@ -20,7 +20,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import ChargedValues, PrivateQuery, PublicQuery
@@ -55,9 +54,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ascii_lower
-
-if TYPE_CHECKING:
-    pass
 
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
