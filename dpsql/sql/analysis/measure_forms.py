@@ -202,11 +202,7 @@ def _find_number(result: Expression | None) -> int | float | Decimal | None:
 
 
 def list_spread_measures(
-    arguments: Sequence[Expression],
-    *,
-    condition: Expression | None,
-    stated: StatedBounds | None,
-    words: Place | None,
+    arguments: Sequence[Expression], *, condition: Expression | None, stated: StatedBounds | None, words: Place | None
 ) -> list[Measure]:
     """Return the measures of one argument or of two: a sum of distances, the rows, the other sum, and the products.
 

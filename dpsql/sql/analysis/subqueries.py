@@ -73,14 +73,9 @@ _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
-_GROUPED, _DISTINCT, _CUT_OFF, _LISTED = (
-    100,
-    200,
-    300,
-    500,
-)  # relations inside subquery n are numbered from n + 100: tables are fewer
+# relations inside subquery n are numbered from n + 100: tables are fewer
+_GROUPED, _DISTINCT, _CUT_OFF, _INSIDE, _LISTED = 100, 200, 300, 400, 500
 SET_OPERATIONS = frozenset(["Union", "Intersect", "Except"])
-_INSIDE = 400  # numbers of relations inside a subquery: those of tables are below, see subqueries.py
 Branch = tuple[Derived, ScopeTable]
 MAX_ITEMS = 64
 _FORM = "Write unnest([a, b, c]), with the items in the text."
