@@ -10,14 +10,19 @@ from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.record import Entry
-from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
+from dpsql.plan.outer_select import (
+    MOST_PUBLIC_ROWS,
+    Columns,
+    OuterSelectView,
+    ResultView,
+    rename_outputs,
+    result_view,
+)
 from dpsql.plan.plan import build_statement
-from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
-from dpsql.report.balance import Balance, describe_outcome, read_balances
-from dpsql.report.forecast import free_plan_table, plan_columns
-from dpsql.report.used_shares import trace_rises
+from dpsql.plan.release import publish
+from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
 from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
-from dpsql.sql.analysis.public_query import remove_rows
+from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
@@ -85,7 +90,7 @@ class FreeAnswers:
             return rename_outputs(query, computed)
         rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1, dialect=self.catalog.dialect))
         run = self.engine.execute(rewritten) if self.public is None else self.public.execute(rewritten, stop=stop)
-        return publish(query, run)
+        return rename_outputs(query, publish(query, run))
 
     def bind_view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
@@ -101,16 +106,29 @@ class FreeAnswers:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
             case PublicQuery(explained=True):
-                return plan_columns()
+                return facts_table([]).schema
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
             case PrivateQuery() | OuterSelect():
                 view = self.bind_view(statement)
                 is_plan = isinstance(statement, OuterSelect) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):
-                    return plan_columns()
+                    return facts_table([]).schema
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
+    """Return EXPLAIN as a table of these properties and values."""
+    import pyarrow as pa
+
+    names, values = zip(*facts, strict=True) if facts else ((), ())
+    return pa.table({"property": pa.array(names, pa.string()), "value": pa.array(values, pa.string())})
+
+
+def free_plan_table(sql: str = "") -> pa.Table:
+    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
+    return facts_table([("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])])
 
 
 def budget_table(balance: Balance) -> pa.Table:

@@ -13,12 +13,12 @@ from scipy import stats
 from support.session_kit import session_on
 
 import dpsql
-from dpsql.answer import Answer
-from dpsql.answer_json import encode_answer, encode_notes
+from dpsql.answer import Answer, CountColumns
 from dpsql.intervals import SharedNoise, ValueNoise, widen_shares
 from dpsql.mechanisms import NoisyCounts, SharedTotal
 from dpsql.plan.release import decode_steps
 from dpsql.quantities import Epsilon
+from dpsql.report.answer_json import encode_answer, encode_notes
 from dpsql.session import Session
 from dpsql.sql.ir.measures import DISTINCT_UNITS
 
@@ -92,7 +92,7 @@ def test_the_charge_is_that_of_independent_noise(session: Session, monkeypatch: 
     options = f"{FRESH}, mechanism = limited_domain"
     shared = asked(session, options=options).receipt
     assert (shared.items_charged, shared.total is not None) == (20, True)
-    monkeypatch.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])
+    monkeypatch.setattr("dpsql.plan.mechanisms.draws._list_sharing", lambda *_: [])
     alone = asked(session, options=options).receipt
     assert (alone.items_charged, alone.loss, alone.total) == (shared.items_charged, shared.loss, None)
 
@@ -189,7 +189,7 @@ def test_a_stored_answer_has_its_total_and_one_of_an_earlier_version_has_none(
 ) -> None:
     with session_on(fill(), policy()) as opened:
         with monkeypatch.context() as earlier:
-            earlier.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])
+            earlier.setattr("dpsql.plan.mechanisms.draws._list_sharing", lambda *_: [])
             old = asked(opened, 3, "epsilon = 0.3")
         new = asked(opened, 4, "epsilon = 0.3")
         ledger = opened._dependencies.ledger
@@ -233,7 +233,7 @@ def test_measures_of_users_share_one_total_and_others_have_their_own(session: Se
     assert answer.total.variance == SharedTotal(Epsilon("0.5"), 6, measures=2).total_variance
     counts = answer.counts
     assert counts is not None
-    found = [each.parts for each in (counts, *counts.others)]
+    found = [each.parts for each in answer.measures if isinstance(each, CountColumns)]
     units, sums, rows = (SharedTotal(Epsilon("0.5"), 6, None, 0, high, n) for high, n in ((1, 2), (3, 1), (2, 1)))
     expected = [SharedNoise(each.own_variance, each.total_variance, each.centre) for each in (units, units, sums, rows)]
     assert found == expected
