@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter, not_
 from typing import TYPE_CHECKING
 
@@ -172,18 +170,7 @@ def bind(statement: ScannedStatement, parameters: ParameterValues) -> dict[Value
 
 def make_place(text: str, start: int, *, end: int) -> Place:
     """Return the 1-based place of text[start:end]."""
-    begins = _lines(text)
-    line = bisect_right(begins, start)
-    return Place(line, start - begins[line - 1] + 1, text[start:end])
-
-
-@lru_cache(maxsize=8)  # of thousands of values in one text each has its place
-def _lines(text: str) -> tuple[int, ...]:
-    """Return where the lines of a text begin."""
-    begins = [0]
-    for line in text.split("\n")[:-1]:
-        begins.append(begins[-1] + len(line) + 1)
-    return tuple(begins)
+    return Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start), text[start:end])
 
 
 def scan(  # noqa: C901 - each way in which a text is none
@@ -213,7 +200,7 @@ def scan(  # noqa: C901 - each way in which a text is none
 
     explain = _EXPLAIN.match(text)
     # sqlglot has operators that begin with ?, and reads $1,$ as the quote of a string
-    plain = _blank(text, spans, marks=True)
+    plain = _blank(text, spans, marks=True) if spans else text
     try:
         if explain is None:
             tokens = tokenize(plain, read="duckdb")
@@ -237,7 +224,7 @@ def scan(  # noqa: C901 - each way in which a text is none
         reason, hint = "SIMILAR TO is not read.", "Write LIKE, or ~ with a regular expression: name ~ '^(ab|cd)$'."
         where_similar = make_place(text, similar.start, end=similar.end + 1)
         raise Unsupported("pattern", reason, hint=hint, place=where_similar)
-    _check_agreement(_blank(text, spans, marks=False), tokens, spans=spans)
+    _check_agreement(_blank(text, spans, marks=False) if spans else text, tokens, spans=spans)
     return _put_stand_ins(text, tokens, spans=spans, postgres=postgres)
 
 

@@ -38,16 +38,20 @@ from dpsql.sql.syntax.block import (
     Block,
     Node,
     Nodes,
+    apply_forms,
     call_at,
+    enclose,
+    find_place,
     first_token,
-    flatten,
+    join,
     kind_of,
     kinds_of,
     last_token,
     make_token,
     name_of,
     nest,
-    rewrite,
+    parentheses_at,
+    read_text,
     split,
     walk,
     word_of,
@@ -100,8 +104,8 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     if wanted == PER_ROW:
         arguments = "..." if called not in SPREADS else "x, y" if SPREADS[called].is_of_pairs else "x"
         example = f"Write {called.upper()}({arguments}, {PER_ROW} => (0, 500))."
-    bounds = nodes[at + 1] if at + 1 < len(nodes) else None
-    pair = split(bounds.nodes) if isinstance(bounds, Block) and bounds.kind == "L_PAREN" else []
+    bounds = parentheses_at(nodes, at + 1)
+    pair = [] if bounds is None else split(bounds.nodes)
     if name not in {PER_GROUP, PER_ROW}:
         reason = "There is no argument of this name."
         hint = f"Leave it out. Only the bounds of an aggregate are written so. {example}"
@@ -115,7 +119,10 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     elif name != wanted or kind_of(nodes, at - 2) != "COMMA":
         reason = f"{PER_GROUP} is for COUNT, SUM and AVG."
         hint = f"Write them behind the argument of an aggregate. {example}"
-    elif any(each not in {PER_GROUP, PER_ROW} for each in _list_names(nodes[at + 1 :])):
+    elif any(
+        kind_of(nodes, other) == "FARROW" and word_of(nodes, other - 1) not in {PER_GROUP, PER_ROW}
+        for other in range(at + 1, len(nodes))
+    ):
         return  # the other name is refused
     elif len(pair) != len(("low", "high")) or block.closing is None or at + 2 < len(nodes):
         reason, hint = "Bounds are two numbers in parentheses, behind all other arguments.", example
@@ -125,18 +132,13 @@ def _check_bounds(statement: ScannedStatement, block: Block, *, at: int, called:
     raise Refusal("option", reason, hint=hint, place=place)
 
 
-def _list_names(nodes: Nodes) -> list[str]:
-    """Return the names before => in the arguments of a call."""
-    return [word_of(nodes, at - 1) for at, kind in enumerate(kinds_of(nodes)) if kind == "FARROW"]
-
-
 def find_aggregate_call(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
     """Return the first and the last token of the aggregate at or around a position in the text, if there is one."""
     beyond = next((token.start for token in tokens if token.start >= start), start)
     call: tuple[Token, Token] | None = None
     for beside, at in walk(nest(tokens).nodes):
-        called = beside[at + 1] if at + 1 < len(beside) else None
-        if name_of(beside, at) in _WITH_BOUNDS and isinstance(called, Block) and called.kind == "L_PAREN":
+        called = parentheses_at(beside, at + 1)
+        if name_of(beside, at) in _WITH_BOUNDS and called is not None:
             first = first_token(beside[at:])
             call = (first, called.closing or tokens[-1]) if first.start <= beyond else call
     return call if call is not None and call[1].end > start else None
@@ -156,7 +158,7 @@ def list_argument_texts(statement: ScannedStatement, start: int) -> list[str]:
         nodes = nodes[0].nodes
         nodes = nodes[1:] if word_of(nodes, 0) == "distinct" else nodes
     parts = [part for part in split(nodes) if part and "FARROW" not in kinds_of(part)]
-    return [" ".join(statement.place(first_token(part), last_token(part)).fragment.split()) for part in parts]
+    return [read_text(statement, part) for part in parts]
 
 
 def read_anonymization(tokens: Sequence[Token]) -> list[Token]:
@@ -171,69 +173,50 @@ def read_anonymization(tokens: Sequence[Token]) -> list[Token]:
         return found
     for at in starts:
         found[at] = make_token("VAR", "DIFFERENTIAL_PRIVACY", beside=found[at])
-    return flatten(rewrite(nest(found), _rename).nodes)
+    return apply_forms(found, [_read_old_aggregate])
 
 
-def _rename(nodes: Nodes) -> Nodes:
-    """Return the nodes of a block with the aggregates under their names of today."""
-    found = list[Node]()
-    for at, node in enumerate(nodes):
-        name, called = OLD_AGGREGATES.get(word_of(nodes, at)), OLD_AGGREGATES.get(word_of(nodes, at - 1))
-        if name is not None and kind_of(nodes, at + 1) == "L_PAREN":
-            found.append(make_token("VAR", name.upper(), beside=first_token(nodes[at:])))
-        elif called is not None and isinstance(node, Block):
-            found.append(Block(node.opening, _name_bounds(node.nodes, name=_WITH_BOUNDS[called]), node.closing))
-        else:
-            found.append(node)
-    return tuple(found)
-
-
-def _name_bounds(nodes: Nodes, *, name: str) -> Nodes:
-    """Return the arguments of an aggregate with named bounds for CLAMPED BETWEEN low AND high at their end."""
-    start = next((at for at in range(len(nodes)) if word_of(nodes, at) == "clamped"), len(nodes))
-    ends = [at for at in range(start, len(nodes)) if kind_of(nodes, at) == "AND"]
-    if kind_of(nodes, start + 1) != "BETWEEN" or len(ends) != 1 or not nodes[start + 2 : ends[0]]:
-        return nodes
-    word = first_token(nodes[start:])
-    words = [("COMMA", ","), ("VAR", name), ("FARROW", "=>")]
-    named = [make_token(kind, text, beside=word) for kind, text in words]
-    opening, closing = make_token("L_PAREN", "(", beside=word), make_token("R_PAREN", ")", beside=word)
-    comma = make_token("COMMA", ",", beside=word)
-    return (
-        *nodes[:start],
-        *named,
-        Block(opening, (*nodes[start + 2 : ends[0]], comma, *nodes[ends[0] + 1 :]), closing),
-    )
+def _read_old_aggregate(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+    """Write an aggregate under its name of today, with named bounds for CLAMPED BETWEEN low AND high at its end."""
+    name, called = OLD_AGGREGATES.get(word_of(nodes, at)), parentheses_at(nodes, at + 1)
+    if name is None or called is None:
+        return (), 0
+    head, inside = make_token("VAR", name.upper(), beside=first_token(nodes[at:])), called.nodes
+    start = next((each for each in range(len(inside)) if word_of(inside, each) == "clamped"), len(inside))
+    ends = [each for each in range(start, len(inside)) if kind_of(inside, each) == "AND"]
+    if kind_of(inside, start + 1) != "BETWEEN" or len(ends) != 1 or ends[0] == start + 2:
+        return (head, called), 2
+    word = first_token(inside[start:])
+    named = [make_token(*each, beside=word) for each in (("COMMA", ","), ("VAR", _WITH_BOUNDS[name]), ("FARROW", "=>"))]
+    low, high = inside[start + 2 : ends[0]], inside[ends[0] + 1 :]
+    bounds = enclose((*low, make_token("COMMA", ",", beside=word), *high), beside=word)
+    return (head, Block(called.opening, (*inside[:start], *named, bounds), called.closing)), 2
 
 
 def write_quantiles(statement: ScannedStatement, tokens: Sequence[Token]) -> list[Token]:
     """Return the tokens with each quantile as one call, and its bounds as another."""
 
-    def change(nodes: Nodes) -> Nodes:
-        written: list[Node] = []
-        at = 0
-        while at < len(nodes):
-            call = call_at(nodes, at) if word_of(nodes, at) in QUANTILES else None
-            if call is None:
-                written.append(nodes[at])
-                at += 1
-                continue
-            width = len(call.nodes) - 2 * (kinds_of(call.nodes[-2:]) == ["FILTER", "L_PAREN"])
-            written += _Call(statement, nodes[at : at + width]).write()
-            at += width
-        return tuple(written)
+    def write(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
+        call = _quantile_at(nodes, at)
+        return (_Call(statement, call).write(), len(call)) if call else ((), 0)
 
-    return flatten(rewrite(nest(tokens), change).nodes)
+    return apply_forms(tokens, [write])
+
+
+def _quantile_at(nodes: Nodes, at: int) -> Nodes:
+    """Return the quantile that begins at a node, without its FILTER; nothing where there is none."""
+    call = call_at(nodes, at) if word_of(nodes, at) in QUANTILES else None
+    if call is None:
+        return ()
+    return call.nodes[:-2] if kinds_of(call.nodes[-2:]) == ["FILTER", "L_PAREN"] else call.nodes
 
 
 def find_quantile_words(tokens: Sequence[Token], start: int) -> tuple[Token, Token] | None:
     """Return the first and the last token of the quantile in or behind which a position of the text is."""
     found: tuple[Token, Token] | None = None
     for beside, at in walk(nest(tokens).nodes):
-        call = call_at(beside, at) if word_of(beside, at) in QUANTILES else None
-        if call is not None:
-            width = len(call.nodes) - 2 * (kinds_of(call.nodes[-2:]) == ["FILTER", "L_PAREN"])
-            first, last = first_token(call.nodes), last_token(call.nodes[:width])
+        if call := _quantile_at(beside, at):
+            first, last = first_token(call), last_token(call)
             found = (first, last) if first.start <= start <= last.end else found
     return found
 
@@ -242,18 +225,14 @@ def propose_quantile(statement: ScannedStatement, token: Token) -> str:
     """Return a hint with the quantile to write in place of MIN or MAX, whose name is a token of the statement."""
     text = "x"
     for beside, at in walk(nest(statement.tokens).nodes):
-        called = beside[at + 1] if at + 1 < len(beside) else None
         if not isinstance(beside[at], Block) and first_token(beside[at:]).start == token.start:
-            inside = called.nodes if isinstance(called, Block) else ()
-            is_one = bool(inside) and "COMMA" not in kinds_of(inside) and kind_of(inside, 0) != "DISTINCT"
-            text = _read_text(statement, inside) if is_one else text
+            called = parentheses_at(beside, at + 1)
+            inside = () if called is None else called.nodes
+            if inside and "COMMA" not in kinds_of(inside) and kind_of(inside, 0) != "DISTINCT":
+                text = read_text(statement, inside)
             break
     share = 0.99 if word_of([token], 0) == "max" else 0.01
     return f"Write PERCENTILE_CONT({share}) WITHIN GROUP (ORDER BY {text})."
-
-
-def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
-    return " ".join(statement.text[first_token(nodes).start : last_token(nodes).end + 1].split())
 
 
 class _Call:
@@ -261,8 +240,8 @@ class _Call:
 
     def __init__(self, statement: ScannedStatement, nodes: Nodes) -> None:
         self.statement, self.nodes = statement, nodes
-        self.name, called = word_of(nodes, 0), nodes[1]
-        assert isinstance(called, Block)  # noqa: S101 - of a call
+        self.name, called = word_of(nodes, 0), parentheses_at(nodes, 1)
+        assert called is not None  # noqa: S101 - of a call
         self.called = called
         parts = split(called.nodes)
         self.bounds = parts.pop() if kind_of(parts[-1], 1) == "FARROW" else ()
@@ -276,13 +255,9 @@ class _Call:
             raise self._refuse(reason, hint="Leave DISTINCT out.")
         name, arguments = self._read()
         head = first_token(self.nodes)
-        inside: list[Node] = []
-        for argument in [*arguments, *([self._write_bounds()] if self.bounds else [])]:
-            inside += [make_token("COMMA", ",", beside=head)] if inside else []
-            inside += argument
-        closing = last_token(self.nodes)
-        end = make_token("R_PAREN", ")", beside=closing)
-        return [make_token("VAR", name, beside=head), Block(self.called.opening, tuple(inside), end)]
+        inside = join([*arguments, self._write_bounds()] if self.bounds else arguments)
+        end = make_token("R_PAREN", ")", beside=last_token(self.nodes))
+        return [make_token("VAR", name, beside=head), Block(self.called.opening, inside, end)]
 
     def _read(self) -> tuple[str, list[Nodes]]:
         """Return the name of the call, and its value, numerator and denominator."""
@@ -306,7 +281,7 @@ class _Call:
     def _example(self) -> str:
         """Return the value that a hint proposes: the first argument, where there is one that is no share."""
         is_value = bool(self.arguments and self.arguments[0]) and self.name not in _OF_GROUP
-        return _read_text(self.statement, self.arguments[0]) if is_value else "x"
+        return read_text(self.statement, self.arguments[0]) if is_value else "x"
 
     def _check_one(self, wanted: Nodes, *, value: Nodes) -> None:
         """Refuse a list of wanted quantiles."""
@@ -316,9 +291,9 @@ class _Call:
         is_tuple = len(wanted) == 1 and "COMMA" in kinds_of(block.nodes)
         if block.kind != "L_BRACKET" and not is_tuple:
             return
-        text, shares = _read_text(self.statement, value), [each for each in split(block.nodes) if each]
+        text, shares = read_text(self.statement, value), [each for each in split(block.nodes) if each]
         several = [
-            f"QUANTILE_CONT({text}, {_read_text(self.statement, each)}) AS q{at}" for at, each in enumerate(shares, 1)
+            f"QUANTILE_CONT({text}, {read_text(self.statement, each)}) AS q{at}" for at, each in enumerate(shares, 1)
         ]
         reason = "A list of quantiles is not released: each of them is a value of its own, and costs an item."
         raise self._refuse(reason, hint=f"Write each as a column: {', '.join(several) or f'MEDIAN({text})'}.")
@@ -368,9 +343,9 @@ class _Call:
 
     def _write_bounds(self) -> Nodes:
         """Return the bounds of one row as a call."""
-        name, block = word_of(self.bounds, 0), self.bounds[2] if len(self.bounds) == len(("name", "=>", "()")) else None
-        pair = split(block.nodes) if isinstance(block, Block) and block.kind == "L_PAREN" else []
-        if name != PER_ROW or len(pair) != len(("low", "high")) or not isinstance(block, Block):
+        name, block = word_of(self.bounds, 0), parentheses_at(self.bounds, 2)
+        is_alone = len(self.bounds) == len(("name", "=>", "()"))
+        if name != PER_ROW or block is None or not is_alone or len(split(block.nodes)) != len(("low", "high")):
             reason = "Bounds of a quantile are those of the value of one row: two numbers in parentheses."
             raise self._refuse(reason, hint=f"Write MEDIAN({self._example}, {PER_ROW} => (0, 500)).")
         return (make_token("VAR", STATED, beside=first_token(self.bounds)), block)
@@ -379,8 +354,7 @@ class _Call:
         return (make_token("NUMBER", text, beside=first_token(self.nodes)),)
 
     def _refuse(self, reason: str, *, hint: str) -> Refusal:
-        place = self.statement.place(first_token(self.nodes), last_token(self.nodes))
-        return Refusal("aggregate", reason, hint=hint, place=place)
+        return Refusal("aggregate", reason, hint=hint, place=find_place(self.statement, self.nodes))
 
 
 def _share(at: int, last: int) -> str:

@@ -19,10 +19,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from dpsql.errors import Place
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Node: TypeAlias = "Token | Block"
 Nodes = tuple[Node, ...]
+Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
 
 GROUPING_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])  # the first words of grouping sets
 SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -141,8 +143,7 @@ class Select:
     @cached_property
     def items(self) -> list[Nodes]:
         """The items of its select list."""
-        nodes = self.clause("SELECT")
-        return split(nodes[kind_of(nodes, 0) == "DISTINCT" :])
+        return split(self.clause("SELECT")[self.is_distinct :])
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -177,10 +178,16 @@ class CallNodes:
         return name_of(self.nodes, 0)
 
     @property
+    def called(self) -> Block:
+        """Its parentheses."""
+        called = parentheses_at(self.nodes, 1)
+        assert called is not None  # noqa: S101 - of a call
+        return called
+
+    @property
     def arguments(self) -> Nodes:
         """What is in its parentheses."""
-        inside = self.nodes[1]
-        return inside.nodes if isinstance(inside, Block) else ()
+        return self.called.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +306,17 @@ def make_token(kind: str, text: str, *, beside: Token) -> Token:
     return Token(TokenType[kind], text, beside.line, beside.col, beside.start, beside.end)
 
 
+def parentheses_at(nodes: Sequence[Node], at: int) -> Block | None:
+    """Return the parentheses that a node is; None for any other node, and where there is none."""
+    node = nodes[at] if 0 <= at < len(nodes) else None
+    return node if isinstance(node, Block) and node.kind == "L_PAREN" else None
+
+
+def enclose(nodes: Nodes, *, beside: Token) -> Block:
+    """Return nodes in parentheses."""
+    return Block(make_token("L_PAREN", "(", beside=beside), nodes, make_token("R_PAREN", ")", beside=beside))
+
+
 def split(nodes: Nodes, kinds: Collection[str] = ("COMMA",)) -> list[Nodes]:
     """Return the parts of some nodes between those of these types."""
     parts, start = list[Nodes](), 0
@@ -307,6 +325,15 @@ def split(nodes: Nodes, kinds: Collection[str] = ("COMMA",)) -> list[Nodes]:
             parts.append(nodes[start:at])
             start = at + 1
     return [*parts, nodes[start:]]
+
+
+def join(parts: Iterable[Nodes]) -> Nodes:
+    """Return some parts with commas between them."""
+    nodes = list[Node]()
+    for part in parts:
+        nodes += [make_token("COMMA", ",", beside=first_token(part))] if nodes else []
+        nodes += part
+    return tuple(nodes)
 
 
 def list_blocks(block: Block) -> Iterator[Block]:
@@ -346,27 +373,36 @@ def rewrite(block: Block, rule: Callable[[Nodes], Nodes]) -> Block:
     return made[id(block)]
 
 
+def apply_forms(tokens: Iterable[Token], forms: Iterable[Form]) -> list[Token]:
+    """Return the tokens with what each form writes in place of some of them, in inner brackets first."""
+    block = nest(tokens)
+    for form in forms:
+        block = rewrite(block, partial(_replace, form))
+    return flatten(block.nodes)
+
+
+def _replace(form: Form, nodes: Nodes) -> Nodes:
+    written = list[Node]()
+    at = 0
+    while at < len(nodes):
+        replaced, width = form(nodes, at)
+        written += replaced if width else [nodes[at]]
+        at += width or 1
+    return tuple(written)
+
+
 def call_at(nodes: Nodes, at: int) -> CallNodes | None:
     """Return the call of an aggregate that begins at a node, with its FILTER; None for a window and anything else."""
     if name_of(nodes, at) not in AGGREGATES or kind_of(nodes, at + 1) != "L_PAREN":
         return None
     end = at + 2
-    if name_of(nodes, at) in QUANTILES:
-        end += _count_behind_quantile(nodes, end)
+    if name_of(nodes, at) in QUANTILES:  # WITHIN GROUP (ORDER BY x) or [OFFSET(90)] may follow
+        words = [name_of(nodes, end), name_of(nodes, end + 1), kind_of(nodes, end + 2)]
+        end += 3 if words == ["within", "group", "L_PAREN"] else kind_of(nodes, end) == "L_BRACKET"
     if kinds_of(nodes[end : end + 2]) == ["FILTER", "L_PAREN"]:
         end += 2
-    return (
-        None
-        if kind_of(nodes, end) == "OVER"
-        else CallNodes(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
-    )
-
-
-def _count_behind_quantile(nodes: Nodes, at: int) -> int:
-    """Return how many nodes from one on belong to the quantile before it: WITHIN GROUP (...), or [OFFSET(90)]."""
-    if name_of(nodes, at) == "within" and name_of(nodes, at + 1) == "group" and kind_of(nodes, at + 2) == "L_PAREN":
-        return 3
-    return int(kind_of(nodes, at) == "L_BRACKET")
+    is_window = kind_of(nodes, end) == "OVER"
+    return None if is_window else CallNodes(nodes[at:end], is_qualified=kind_of(nodes, at - 1) == "DOT")
 
 
 def find_calls(nodes: Nodes) -> list[CallNodes]:
@@ -412,6 +448,21 @@ def find_selects(block: Block) -> list[Select]:
                 name = name_of(nodes, at - 2) or name_of(nodes, at - 3)  # t AS (...), t(a, b) AS (...)
                 waiting.append((node, *here, name if is_cte else "", nodes[at + 1 : at + 4]))
     return sorted(found, key=lambda each: each.start)
+
+
+def cut(nodes: Nodes) -> Slice:
+    """Return the part of the text that some nodes are."""
+    return Slice(first_token(nodes).start, last_token(nodes).end + 1)
+
+
+def find_place(statement: ScannedStatement, nodes: Nodes) -> Place:
+    """Return the place of some nodes."""
+    return statement.place(first_token(nodes), last_token(nodes))
+
+
+def read_text(statement: ScannedStatement, nodes: Nodes) -> str:
+    """Return some nodes as they are written, in one line."""
+    return " ".join(statement.text[first_token(nodes).start : last_token(nodes).end + 1].split())
 
 
 def spell(statement: ScannedStatement, nodes: Iterable[Node]) -> tuple[Spelling, ...]:

@@ -20,7 +20,7 @@ ANONYMIZATION, the older words, are read as these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue, StatedTotal
 from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.ir.tree import Literal as TypedLiteral
-from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
+from dpsql.sql.lexer import Parameter, ScannedStatement, Value, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import OLD_AGGREGATES, read_anonymization
 from dpsql.sql.syntax.block import (
     Block,
@@ -46,6 +46,7 @@ from dpsql.sql.syntax.block import (
     last_token,
     name_of,
     nest,
+    parentheses_at,
     split,
     word_of,
 )
@@ -156,8 +157,8 @@ def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) 
     if kind_of(tokens, 0) == "L_PAREN":
         nodes = nest(tokens).nodes
         for _ in range(MAX_DOUBLED):
-            only = nodes[0] if len(nodes) == 1 else None
-            if not isinstance(only, Block) or only.kind != "L_PAREN" or only.closing is None:
+            only = parentheses_at(nodes, 0)
+            if len(nodes) > 1 or only is None or only.closing is None:
                 break
             nodes = only.nodes
         tokens = flatten(nodes)
@@ -184,11 +185,12 @@ def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) 
 
 def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token]:
     """Return the first token of each clause of a private query, in the order of the text."""
-    tops, others = list[int](), list[int]()
+    tops, others, words = list[int](), list[int](), 0
     for at, token in enumerate(tokens):
         if token.text[:1] not in {"t", "T", "p", "P"}:  # as most
             continue
         word = word_of(tokens, at)
+        words += word == "private"
         if word == "private_top" and kind_of(tokens, at + 1) == "L_PAREN":
             raise _refuse_call(statement, tokens, start=at)
         if word == "private" and kinds_of(tokens[at - 1 : at + 3]) in _LEADING_WORD:
@@ -207,7 +209,7 @@ def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token
         if others:
             reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
             raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[others[-1]]))
-    bare = list(find_bare_clauses(tokens))
+    bare = list(find_bare_clauses(tokens)) if words > len(tops) else []
     if tops and bare:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
         bare = [at for at in bare if word_of(tokens, at) != "private" or kind_of(tokens, at - 1) != "R_PAREN"]
     return list(map(tokens.__getitem__, sorted([*tops, *bare])))
@@ -253,20 +255,24 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
     end = at + (3 if not is_bare else 2 if word == "all" else 1)
     before, after, limit = nodes[:at], nodes[end:], nodes[at : at + 2] if is_limit else ()
     leading = not (is_bare or is_limit) and kind_of(nodes, at - 1) == "SELECT"
-    number = first_token(limit[1:] if is_limit else nodes[at + 1 :] or [start])
-    k = None if is_bare or is_limit else _read_k(statement, number, parameter=parameter)
+    number = first_token(nodes[at + 1 :] or [start])
+    value = statement.value(number.text)
+    k = None if is_bare or is_limit else _read_k(statement, number, value=value, parameter=parameter)
     per = None
     if word_of(after, 0) == "per" and (is_bare or is_limit):
         hint, where = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']).", first_token(after)
         raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(where))
     if word_of(after, 0) == "per":
         per, after = _read_per(statement, after, leading=leading)
-    options, rest = _read_options(statement, after, leading=leading, parameter=parameter)
+    options: Mapping[str, Option] = MappingProxyType({})
+    rest = after
+    if "WITH" in kinds_of(after):
+        options, rest = _read_options(statement, after, leading=leading, parameter=parameter)
     if is_limit:
         has_groups = "GROUP_BY" in kinds_of(before) or kinds_of(before[:2]) == ["SELECT", "DISTINCT"]
         is_last = has_groups and "LIMIT" not in kinds_of(flatten(rest))
         _check_around(statement, before if is_last else (*before, *limit), after=rest)
-        k = _read_k(statement, number, parameter=parameter)
+        k = _read_k(statement, number, value=value, parameter=parameter)
     elif not leading:
         _check_around(statement, before, after=rest)
     place = statement.place(start, first_token(nodes[end - 1 :]))
@@ -279,17 +285,16 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
         shape=shape,
         implied=is_limit,
         form="limit" if is_limit else "leading" if leading else "end",
-        parameter="" if is_bare else _write_parameter(statement, [number]),
+        parameter="" if is_bare or value is None or value.kind != "parameter" else value.content,
     )
     return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
 
 
-def _read_k(statement: ScannedStatement, token: Token, *, parameter: Parameter) -> int | None:
+def _read_k(statement: ScannedStatement, token: Token, *, value: Value | None, parameter: Parameter) -> int | None:
     """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
     if word_of([token], 0) == "adaptive":
         return None
-    bound = read_whole_number(statement.value(token.text), parameter, min_value=1)
-    if bound is not None:
+    if value is not None and (bound := read_whole_number(value, parameter, min_value=1)) is not None:
         return bound
     if token.token_type.name == "NUMBER" and re.fullmatch("[0-9]{1,9}", token.text) and int(token.text) > 0:
         return int(token.text)
@@ -305,10 +310,8 @@ def _read_per(statement: ScannedStatement, after: Nodes, *, leading: bool) -> tu
     if leading and not is_name:
         return None, after  # a column of that name
     if leading:
-        reason, hint = (
-            "PER must be in the clause that ends the query.",
-            ("Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."),
-        )
+        reason = "PER must be in the clause that ends the query."
+        hint = "Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."
         raise Refusal("per", reason, hint=hint, place=statement.place(first_token(after)))
     if not is_name:
         hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
@@ -326,10 +329,11 @@ def _check_around(statement: ScannedStatement, before: Nodes, *, after: Nodes) -
         if kind_of(after, 0) == "L_PAREN":
             hint = "Write WITH before options: TOP 10 PRIVATE WITH (max_groups_contributed = 5)."
         raise Refusal("clause", reason, hint=hint, place=statement.place(first_token(after)))
-    for node in before:
-        if kind_of([node], 0) == "LIMIT":
-            hint, where = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows.", first_token([node])
-            raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(where))
+    kinds = kinds_of(before)
+    if "LIMIT" in kinds:
+        hint, where = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows.", before[kinds.index("LIMIT") :]
+        place = statement.place(first_token(where))
+        raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=place)
 
 
 def _refuse_call(statement: ScannedStatement, tokens: list[Token], *, start: int) -> Refusal:
@@ -356,14 +360,6 @@ def _refuse_call(statement: ScannedStatement, tokens: list[Token], *, start: int
         hint = f"Write TOP k PRIVATE in its place: {text.strip().rstrip(';').rstrip()}"
     place = statement.place(tokens[start], last_token([inside]))
     return Refusal("clause", "PRIVATE_TOP(...) is not supported.", hint=hint, place=place)
-
-
-def _write_parameter(statement: ScannedStatement, tokens: Sequence[Token]) -> str:
-    """Return the parameter that tokens are, or a list that has one, as the text writes them; "" without one."""
-    values = map(statement.value, [token.text for token in tokens])
-    if not any(value is not None and value.kind == "parameter" for value in values):
-        return ""
-    return statement.text[tokens[0].start : tokens[-1].end + 1]
 
 
 def _read_text(statement: ScannedStatement, nodes: Nodes) -> str:
@@ -446,7 +442,7 @@ def _read_option(
     if content is None:
         hint = f"Write it as in {name} = {_OPTION_EXAMPLES[name]}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
-    return Option(content, place, word=word, parameter=_write_parameter(statement, tokens))
+    return Option(content, place, word=word, parameter=_read_text(statement, tuple(tokens)) if bound else "")
 
 
 def read_value(  # noqa: C901 - a case for each form
@@ -550,13 +546,8 @@ def extract_header(statement: ScannedStatement, parameter: Parameter) -> tuple[S
             hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
             raise Refusal("option", "There is no such strategy.", hint=hint, place=written.place)
         strategy = _STRATEGIES[value]
-    stated = StatedTotal(
-        options.get("epsilon"),
-        options.get("delta"),
-        options.get("min_privacy_units_per_group"),
-        options.get("privacy_unit_column"),
-        place,
-    )
+    epsilon, delta, fewest_units = map(options.get, ("epsilon", "delta", "min_privacy_units_per_group"))
+    stated = StatedTotal(epsilon, delta, fewest_units, options.get("privacy_unit_column"), place)
     of_clause = MappingProxyType({name: option for name, option in options.items() if name in _OWN_NAMES})
     header = PrivacyHeader(tokens[start], place, of_clause, stated, strategy)
     return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
@@ -564,15 +555,8 @@ def extract_header(statement: ScannedStatement, parameter: Parameter) -> tuple[S
 
 def _read_header(statement: ScannedStatement, block: Node, *, start: Token, parameter: Parameter) -> dict[str, Option]:
     options: dict[str, Option] = {}
-    listed = list_options(
-        statement,
-        block,
-        start=start,
-        names=frozenset(_HEADER_EXAMPLES),
-        hint=_HEADER_HINT,
-        of=" of DIFFERENTIAL_PRIVACY",
-    )
-    for name, tokens, place in listed:
+    names, of = frozenset(_HEADER_EXAMPLES), " of DIFFERENTIAL_PRIVACY"
+    for name, tokens, place in list_options(statement, block, start=start, names=names, hint=_HEADER_HINT, of=of):
         value, word = read_value(statement, tokens, parameter=parameter) if tokens else (None, False)
         if name == "privacy_unit_column" and kinds_of(tokens) == ["IDENTIFIER"]:
             value, word = tokens[0].text, True

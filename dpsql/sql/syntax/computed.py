@@ -37,7 +37,9 @@ from dpsql.sql.syntax.block import (
     Slice,
     Spelling,
     call_at,
+    cut,
     find_calls,
+    find_place,
     first_token,
     flatten,
     kind_of,
@@ -46,6 +48,7 @@ from dpsql.sql.syntax.block import (
     make_token,
     name_of,
     nest,
+    read_text,
     spell,
     split,
     walk,
@@ -311,7 +314,7 @@ class SelectReader:
             tests_others=not self._asks_for_large(self.select.clause("HAVING")),
             words=tuple(flatten(self.select.nodes)),
             windows=tuple(self._list_windows()),
-            ranked=next((_slice(call.nodes) for call in self.calls if self.spell(call.nodes) == ranked), None),
+            ranked=next((cut(call.nodes) for call in self.calls if self.spell(call.nodes) == ranked), None),
             inner=tuple(self._write_source(shown)),
             order=self._find_computed_order(terms[0]) if terms else None,
         )
@@ -340,8 +343,8 @@ class SelectReader:
             keys=tuple(names[id(item)] for item in shown),
             totals={names[id(item)]: tuple(self._write_total(item.calls[0], shown)) for item in measured},
             ranks="" if ranks is None else names[id(ranks)],
-            ranked=None if ranks is None else _slice(ranks.nodes),
-            order=_slice(order) if order else None,
+            ranked=None if ranks is None else cut(ranks.nodes),
+            order=cut(order) if order else None,
         )
 
     def spell(self, nodes: Nodes) -> tuple[Spelling, ...]:
@@ -351,9 +354,6 @@ class SelectReader:
     def _terms(self, kind: str) -> list[Nodes]:
         return split(self.select.clause(kind)) if self.select.has(kind) else []
 
-    def _text(self, nodes: Nodes) -> str:
-        return " ".join(self.statement.text[first_token(nodes).start : last_token(nodes).end + 1].split())
-
     def is_same(self, nodes: Nodes, spelling: Sequence[Spelling]) -> bool:
         """Say whether an expression is written as another one is spelled."""
         return is_same(self.spell(nodes), spelling)
@@ -362,11 +362,11 @@ class SelectReader:
         """Return the alias of an item, or the column that it is, or its text as written."""
         if item.alias:
             return item.alias
-        last = item.nodes[-1]
-        is_column = kinds_of(item.nodes)[1::2] == ["DOT"] * (len(item.nodes) // 2) and len(item.nodes) % 2 == 1
-        if is_column and not isinstance(last, Block) and last.token_type.name in {"VAR", "IDENTIFIER"}:
-            return last.text
-        return self._text(item.nodes)
+        kinds = kinds_of(item.nodes)
+        is_column = kinds[1::2] == ["DOT"] * (len(kinds) // 2) and kinds[-1] in {"VAR", "IDENTIFIER"}
+        if is_column and len(kinds) % 2 == 1:
+            return last_token(item.nodes).text
+        return read_text(self.statement, item.nodes)
 
     def _note_keys(self, keys: Sequence[Nodes]) -> None:
         self.keys = [GroupKey(self.spell(nodes), len(nodes), at) for at, nodes in enumerate(keys)]
@@ -456,13 +456,17 @@ class SelectReader:
         """Return the item whose alias an expression is."""
         return None if kind_of(nodes, 0) == "NUMBER" else self.find_ordered(nodes)
 
+    def _find_key(self, nodes: Nodes) -> int | None:
+        """Return the number of the key that is written like an expression."""
+        wanted = self.spell(nodes)
+        return next((key.at for key in self.keys if is_same(key.spelling, wanted)), None)
+
     def _find_order(self, term: Nodes) -> _Order:
         """Return the key or measure that a term of ORDER BY follows."""
         nodes, falls = cut_direction(term)
         item = self.find_ordered(nodes)
         nodes = nodes if item is None else item.nodes
-        wanted = self.spell(nodes)
-        key = next((key.at for key in self.keys if is_same(key.spelling, wanted)), None)
+        key = self._find_key(nodes)
         if key is not None:
             return _Order(key, None, falls)
         found = find_direction(nodes)
@@ -490,7 +494,9 @@ class SelectReader:
             nodes = unwrap(waiting.pop())
             parts = split(nodes, {"AND"})
             if len(parts) > 1:
-                if any(kind_of(beside, at) == "BETWEEN" for beside, at in walk(nodes, hidden=_is_query)):
+                if any(
+                    kind_of(beside, at) == "BETWEEN" for beside, at in walk(nodes, hidden=lambda block: block.is_query)
+                ):
                     return False
                 waiting += parts
                 continue
@@ -515,8 +521,7 @@ class SelectReader:
                 partition = list[int | None]()  # the number of each key, None for what is no key
                 for term in window.over.partition:
                     item = self._find_named(term)
-                    wanted = self.spell(term if item is None else item.nodes)
-                    partition.append(next((key.at for key in self.keys if is_same(key.spelling, wanted)), None))
+                    partition.append(self._find_key(term if item is None else item.nodes))
                 yield RankedWindow(
                     first=first_token(window.nodes),
                     last=last_token(window.nodes),
@@ -533,7 +538,7 @@ class SelectReader:
         item = self.find_ordered(nodes)
         has_window = any(list_windows(nodes if item is None else item.nodes))
         followed = self._follow(nodes)
-        return _slice(term) if has_window and falls and followed is not None and followed.rises else None
+        return cut(term) if has_window and falls and followed is not None and followed.rises else None
 
     def _write_sum(self, window: WindowNodes) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for SUM(measure) OVER (), nothing for another window."""
@@ -549,7 +554,7 @@ class SelectReader:
 
     def _source(self) -> Slice:
         """Return FROM and WHERE."""
-        return _slice((*self.select.section("FROM"), *self.select.section("WHERE")))
+        return cut((*self.select.section("FROM"), *self.select.section("WHERE")))
 
     def _write_total(self, call: CallNodes, shown: list[SelectItem]) -> Iterator[str | Slice | OpenBounds]:
         """Yield the private query for the sum of a measure over all groups, nothing where it is none.
@@ -557,35 +562,30 @@ class SelectReader:
         The numbers of units of all groups add up to the number of pairs of a unit and a group. A measure has a place
         for its bounds, also if it has bounds of its own.
         """
-        called, kinds = call.nodes[1], kinds_of(call.arguments)
-        assert isinstance(called, Block)  # noqa: S101 - the parentheses of a call
+        called, kinds = call.called, kinds_of(call.arguments)
         if kinds[:1] == ["DISTINCT"]:
             if len(call.nodes) == len(("COUNT", "(...)")) and call.arguments[1:]:
                 keys = [*(item.nodes for item in shown), *self.hidden]
-                yield from ("SELECT COUNT(*", OpenBounds(), ") FROM (SELECT DISTINCT ", _slice(call.arguments[1:]))
+                yield from ("SELECT COUNT(*", OpenBounds(), ") FROM (SELECT DISTINCT ", cut(call.arguments[1:]))
                 for number, nodes in enumerate(keys, 1):
-                    yield from (", ", _slice(nodes), f" AS key_{number}")
+                    yield from (", ", cut(nodes), f" AS key_{number}")
                 yield from (" ", self._source(), ") AS pairs")
         elif call.name in _RANKING:
             yield "SELECT "
             inside = call.arguments[: kinds.index("FARROW") - 2] if "FARROW" in kinds else call.arguments
             last = last_token(inside) if inside else called.opening
             if last is not None and called.closing is not None:
-                yield Slice(first_token(call.nodes).start, last.end + 1, ())
-                yield OpenBounds(self._text(call.nodes[:2]))
-                yield Slice(called.closing.start, last_token(call.nodes).end + 1, ())
+                yield Slice(first_token(call.nodes).start, last.end + 1)
+                yield OpenBounds(read_text(self.statement, call.nodes[:2]))
+                yield Slice(called.closing.start, last_token(call.nodes).end + 1)
             yield from (" ", self._source())
 
     def _write_source(self, shown: list[SelectItem]) -> Iterator[str | Slice]:
         """Yield a SELECT of keys and measures, up to its WHERE."""
-        yield "SELECT "
-        keys = [*(item.whole for item in shown), *self.hidden]
-        for at, nodes in enumerate(keys):
-            yield from ((", ",) if at else ())
-            yield _slice(nodes)
-        for at, call in enumerate(self.calls):
-            yield from ((", ",) if keys or at else ())
-            yield from (_slice(call.nodes), f" AS measure_{at + 1}")
+        columns = [(nodes, "") for nodes in (*(item.whole for item in shown), *self.hidden)]
+        columns += [(call.nodes, f" AS measure_{number}") for number, call in enumerate(self.calls, 1)]
+        for at, (nodes, name) in enumerate(columns):
+            yield from filter(None, (", " if at else "SELECT ", cut(nodes), name))
         yield from (" ", self._source())
 
     def _copy_items(
@@ -616,23 +616,24 @@ class SelectReader:
             if kind == "HAVING" and any(
                 column.isdigit() and int(column) < len(self.keys) for _, _, column in part.replaced
             ):
-                where = self.statement.place(first_token(nodes), last_token(nodes))
+                where = find_place(self.statement, nodes)
                 hint = "Test keys in WHERE, and counts and sums in HAVING."
                 raise Unsupported("having", "This HAVING tests a group key.", hint=hint, place=where)
             found += [word, part]
         for at, term in enumerate(terms):
             nodes, _ = cut_direction(term)
-            part = _slice(term) if self.find_ordered(nodes) is not None else self._copy(term)
+            part = cut(term) if self.find_ordered(nodes) is not None else self._copy(term)
             names = {key.spelling[-1].text for key in self.keys if len(key.spelling) == 1} & self._list_aliases()
             is_unclear = len(nodes) > 1 and any(ascii_lower(token.text) in names for token in flatten(nodes))
             if part is None or is_unclear:  # a word is an alias of one thing and a key of another one
                 return None
             found += [", " if at else " ORDER BY ", part]
-        if self.select.has("LIMIT"):
-            token = first_token(self.select.clause("LIMIT"))
-            is_number = token.token_type.name == "NUMBER"
-            found += [" LIMIT ", token.text if is_number else Slice(token.start, token.end + 1, ())]
-        return tuple(found)
+        return (*found, *self.copy_limit())
+
+    def copy_limit(self) -> Parts:
+        """Return LIMIT and its number or parameter; nothing where there is none."""
+        limit = self.select.clause("LIMIT")[:1]
+        return (" LIMIT ", first_token(limit).text if kinds_of(limit) == ["NUMBER"] else cut(limit)) if limit else ()
 
     def _list_aliases(self) -> set[str]:
         """Return the aliases that are not the name of the very column that they stand for."""
@@ -664,7 +665,7 @@ class SelectReader:
             if isinstance(node, Block) and not width and not is_query:
                 closing = f"R{node.kind[1:]}"
                 waiting.append((Level(node.nodes, node.kind, closing, name_of(level.nodes, at - 1)), 0))
-        return Slice(first_token(nodes).start, last_token(nodes).end + 1, tuple(replaced))
+        return replace(cut(nodes), replaced=tuple(replaced))
 
     def _is_made(self, token: Token) -> bool:
         """Say whether a literal stands in place of other text, as NULL does for a key that is in no set."""
@@ -752,14 +753,6 @@ class _Tokens:
         """Add tokens of a type and text at the place of the last one."""
         for kind, text in added:
             self.found.append(make_token(kind, text, beside=self.found[-1]))
-
-
-def _slice(nodes: Nodes) -> Slice:
-    return Slice(first_token(nodes).start, last_token(nodes).end + 1, ())
-
-
-def _is_query(block: Block) -> bool:
-    return block.is_query
 
 
 def _is_number(nodes: Nodes) -> bool:

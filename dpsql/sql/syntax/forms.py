@@ -41,7 +41,7 @@ DuckDB, so no unquoted name can be mistaken for one of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -52,16 +52,21 @@ from dpsql.sql.syntax.aggregate_forms import NAMES, state_bounds, write_quantile
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
     Block,
+    Form,
     Node,
     Nodes,
+    apply_forms,
+    enclose,
     find_calls,
     first_token,
     flatten,
+    join,
     kind_of,
     kinds_of,
     make_token,
     name_of,
     nest,
+    parentheses_at,
     rewrite,
     split,
     walk,
@@ -102,8 +107,6 @@ _LIKES = frozenset(["LIKE", "ILIKE"])
 _QUANTIFIERS = {"any": (ANY_OF, ANY_ITEMS), "some": (ANY_OF, ANY_ITEMS), "all": (ALL_OF, ALL_ITEMS)}
 _APPROXIMATE = "approx_count_distinct"
 
-Form = Callable[[Nodes, int], tuple[Sequence[Node], int]]  # what to write for nodes from one on, and for how many: 0
-
 _COUNTS_IF = frozenset(["count_if", "countif"])
 CONDITIONAL_CALLS = _COUNTS_IF | {"iif", "iff"}
 
@@ -125,7 +128,7 @@ def normalize_clauses(
         forms.append(partial(_read_date, statement=statement))
     if _APPROXIMATE in words:
         forms.append(_read_approximate)
-    return _apply(tokens, forms) if forms else list(tokens)
+    return apply_forms(tokens, forms) if forms else list(tokens)
 
 
 def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, quantiles: bool = False) -> list[Token]:
@@ -146,35 +149,18 @@ def normalize_expressions(statement: ScannedStatement, tokens: list[Token], *, q
         forms.append(_read_comparison)
     if words & CONDITIONAL_CALLS:
         forms.append(_read_conditional)
-    tokens = _apply(tokens, forms)
+    tokens = apply_forms(tokens, forms)
     return state_bounds(statement, tokens) if "FARROW" in kinds else tokens
 
 
 def normalize_calls(tokens: list[Token]) -> list[Token]:
     """Return the tokens with commas in calls such as SUBSTRING(x FROM 2), for other readers than dpsql's."""
-    return _apply(tokens, [partial(_read_call, statement=None)])
+    return apply_forms(tokens, [partial(_read_call, statement=None)])
 
 
 def normalize_literals(tokens: list[Token]) -> list[Token]:
     """Return the tokens with DATE '...' in parentheses before a cast, and AS after INTERVAL '...'."""
-    return _apply(tokens, [_read_literal])
-
-
-def _apply(tokens: Sequence[Token], forms: Sequence[Form]) -> list[Token]:
-    block = nest(tokens)
-    for form in forms:
-        block = rewrite(block, partial(_replace, form))
-    return flatten(block.nodes)
-
-
-def _replace(form: Form, nodes: Nodes) -> Nodes:
-    written: list[Node] = []
-    at = 0
-    while at < len(nodes):
-        replaced, width = form(nodes, at)
-        written += replaced if width else [nodes[at]]
-        at += width or 1
-    return tuple(written)
+    return apply_forms(tokens, [_read_literal])
 
 
 def _read_limits(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
@@ -216,8 +202,8 @@ def _read_count(nodes: Nodes, at: int) -> tuple[Nodes, int]:
 
     SQLAlchemy writes such casts for psycopg.
     """
-    called = nodes[at + 1] if at + 1 < len(nodes) else None
-    if word_of(nodes, at) == "cast" and isinstance(called, Block):
+    called = parentheses_at(nodes, at + 1)
+    if word_of(nodes, at) == "cast" and called is not None:
         inside = called.nodes
         is_count = kind_of(inside, 0) in _COUNTS and kind_of(inside, 1) == "ALIAS" and word_of(inside, 2) in _INTEGERS
         return (inside[:1], 2) if is_count and len(inside) == len(("n", "AS", "INT")) else ((), 0)
@@ -242,6 +228,8 @@ def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     while waiting:
         part = waiting.pop()
+        if not part:  # a comma too many: the grammar refuses it
+            return (), 0
         inside = unwrap(part)
         listed = split(inside)
         if inside is part or (inside and len(listed) == 1):
@@ -249,10 +237,7 @@ def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         elif inside:
             waiting += reversed(listed)
     if keys:
-        written: list[Node] = [nodes[at], *keys[0]]
-        for key in keys[1:]:
-            written += [make_token("COMMA", ",", beside=first_token(key or nodes[at:])), *key]
-        return written, end - at
+        return (nodes[at], *join(keys)), end - at
     # GROUP BY () is one group of all rows; a SELECT without an aggregate would have a row for it, too
     kinds = kinds_of(nodes[:at])
     last = len(kinds) - kinds[::-1].index("SELECT") if "SELECT" in kinds else at
@@ -261,8 +246,8 @@ def _read_groups(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
 
 def _read_date(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[Sequence[Node], int]:
     """Write (DATE '...') for TO_DATE('...', 'YYYY-MM-DD')."""
-    name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
-    if name not in _FORMATS or not isinstance(called, Block) or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
+    name, called = word_of(nodes, at), parentheses_at(nodes, at + 1)
+    if name not in _FORMATS or called is None or kinds_of(called.nodes) != ["STRING", "COMMA", "STRING"]:
         return (), 0
     word, formats = _FORMATS[name]
     layout = statement.value(first_token(called.nodes[2:]).text)
@@ -274,15 +259,13 @@ def _read_date(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[S
 
 def _read_approximate(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     """Write COUNT(DISTINCT x) for APPROX_COUNT_DISTINCT(x)."""
-    called = nodes[at + 1] if at + 1 < len(nodes) else None
-    if name_of(nodes, at) != _APPROXIMATE or not isinstance(called, Block) or called.kind != "L_PAREN":
+    called = parentheses_at(nodes, at + 1)
+    if name_of(nodes, at) != _APPROXIMATE or called is None:
         return (), 0
     name = first_token(nodes[at:])
     distinct = make_token("DISTINCT", "DISTINCT", beside=called.opening or name)
-    return [
-        make_token("VAR", "count", beside=name),
-        Block(called.opening, (distinct, *called.nodes), called.closing),
-    ], 2
+    counted = Block(called.opening, (distinct, *called.nodes), called.closing)
+    return [make_token("VAR", "count", beside=name), counted], 2
 
 
 def read_top_as_limit(tokens: Sequence[Token]) -> list[Token]:
@@ -358,8 +341,8 @@ def _leave_out(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[S
 
 def _read_call(nodes: Nodes, at: int, *, statement: ScannedStatement | None) -> tuple[Sequence[Node], int]:
     """Write commas in a call of standard SQL; EXTRACT is changed only where there is a statement."""
-    word, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
-    if word not in _CALLS or not isinstance(called, Block) or called.kind != "L_PAREN" or called.closing is None:
+    word, called = word_of(nodes, at), parentheses_at(nodes, at + 1)
+    if word not in _CALLS or called is None or called.closing is None:
         return (), 0
     inside, head = called.nodes, first_token(nodes[at:])
     name, arguments = word, [inside]
@@ -381,11 +364,8 @@ def _read_call(nodes: Nodes, at: int, *, statement: ScannedStatement | None) -> 
     is_same = len(arguments) == 1 and (arguments[0] is inside or name not in {*_TRIMS.values(), "extract"})
     if is_same or not all(arguments):
         return (), 0
-    written = list[Node](arguments[0])
-    for argument in arguments[1:]:
-        written += [make_token("COMMA", ",", beside=first_token(argument)), *argument]
     function = head if name == word else make_token("VAR", name, beside=head)
-    return [function, Block(called.opening, tuple(written), called.closing)], 2
+    return [function, Block(called.opening, join(arguments), called.closing)], 2
 
 
 def _split_once(nodes: Nodes, kind: str) -> list[Nodes]:
@@ -425,8 +405,7 @@ def find_array_values(statement: ScannedStatement, tokens: list[Token]) -> froze
 def _find_comparison(nodes: Nodes, at: int) -> tuple[str, Block | None]:
     """Return the function and the array of the comparison whose operator is a node; "" if there is none."""
     function = _COMPARISONS.get((kind_of(nodes, at), word_of(nodes, at + 1)), "")
-    array = nodes[at + 2] if at + 2 < len(nodes) else None
-    return (function, array) if function and isinstance(array, Block) and array.kind == "L_PAREN" else ("", None)
+    return (function, parentheses_at(nodes, at + 2)) if function else ("", None)
 
 
 def _read_comparison(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
@@ -452,9 +431,9 @@ def _strip_casts(nodes: Nodes) -> Nodes:
     """Return an array without casts to arrays and without parentheses around it."""
     while True:
         nodes = unwrap(nodes)
-        called = nodes[1] if len(nodes) == len(("CAST", "(...)")) else None
+        called = parentheses_at(nodes, 1) if len(nodes) == len(("CAST", "(...)")) else None
         cast, sign = nodes, "DCOLON"
-        if word_of(nodes, 0) == "cast" and isinstance(called, Block):
+        if word_of(nodes, 0) == "cast" and called is not None:
             cast, sign = called.nodes, "ALIAS"
         kinds = kinds_of(cast)
         if not _ends_with_array(cast) or sign not in kinds:
@@ -487,8 +466,8 @@ def _read_like(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
 
 def _read_conditional(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     """Write FILTER for COUNT_IF, and IF for IIF; bounds that are stated in COUNT_IF are those of COUNT(*)."""
-    name, called = word_of(nodes, at), nodes[at + 1] if at + 1 < len(nodes) else None
-    if name not in CONDITIONAL_CALLS or not isinstance(called, Block) or called.kind != "L_PAREN":
+    name, called = word_of(nodes, at), parentheses_at(nodes, at + 1)
+    if name not in CONDITIONAL_CALLS or called is None:
         return (), 0
     head = first_token(nodes[at:])
     if name not in _COUNTS_IF:
@@ -500,21 +479,10 @@ def _read_conditional(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
     counted: list[Node] = [make_token("STAR", "*", beside=first_token(condition))]
     if is_named:
         counted += [make_token("COMMA", ",", beside=first_token(rest[0])), *rest[0]]
-    filtered = nodes[at + 3] if kinds_of(nodes[at + 2 : at + 4]) == ["FILTER", "L_PAREN"] else None
-    is_filtered = isinstance(filtered, Block) and kind_of(filtered.nodes, 0) == "WHERE"
-    if is_filtered and isinstance(filtered, Block):
-        sides = (_wrap(filtered.nodes[1:], beside=head), _wrap(condition, beside=head))
-        condition = (sides[0], make_token("AND", "AND", beside=head), sides[1])
+    filtered, width = parentheses_at(nodes, at + 3) if kind_of(nodes, at + 2) == "FILTER" else None, 2
+    if filtered is not None and kind_of(filtered.nodes, 0) == "WHERE":
+        both = make_token("AND", "AND", beside=head)
+        condition, width = (enclose(filtered.nodes[1:], beside=head), both, enclose(condition, beside=head)), 4
     where = Block(called.opening, (make_token("WHERE", "WHERE", beside=head), *condition), called.closing)
-    count = Block(called.opening, tuple(counted), called.closing)
-    return (
-        make_token("VAR", "count", beside=head),
-        count,
-        make_token("FILTER", "FILTER", beside=head),
-        where,
-    ), 2 + 2 * is_filtered
-
-
-def _wrap(nodes: Nodes, *, beside: Token) -> Block:
-    """Return nodes in parentheses."""
-    return Block(make_token("L_PAREN", "(", beside=beside), nodes, make_token("R_PAREN", ")", beside=beside))
+    count = make_token("VAR", "count", beside=head), Block(called.opening, tuple(counted), called.closing)
+    return (*count, make_token("FILTER", "FILTER", beside=head), where), width

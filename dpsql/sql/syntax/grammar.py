@@ -28,6 +28,7 @@ from dpsql.sql.syntax.block import (
     kinds_of,
     last_token,
     nest,
+    read_text,
     split,
     walk,
 )
@@ -170,6 +171,7 @@ MAX_LISTED = 256
 MAX_COMBINED = 32  # each is nested in the one before
 _LISTS = frozenset(["Select", "Group", "Order", "Window", "With"])
 
+_NAMED = frozenset(["Alias", "Column"])
 EVERY_COLUMN = "all\0columns"  # in ORDER BY ALL: a name that no statement can hold
 
 
@@ -533,14 +535,13 @@ def is_unnest(node: Node) -> bool:
 
 def pair_items_with_text(statement: ScannedStatement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
     """Pair the items of the outermost select list with their text, the name of an item without an alias."""
+    if all(type(item).__name__ in _NAMED for item in select.expressions):  # as most: the text is not needed
+        return [(item, item.name) for item in select.expressions]
     nodes = nest(tokens).nodes
     kinds = kinds_of(nodes)
-    pairs: list[tuple[Node, str]] = []
     items = Select(nodes[kinds.index("SELECT") :]).items if "SELECT" in kinds else []
     if len(items) != len(select.expressions):
         hint, where = "Check its commas and parentheses.", place(statement, select)
         raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=where)
-    for node, item in zip(select.expressions, items, strict=True):
-        text = statement.text[first_token(item).start : last_token(item).end + 1] if item else ""
-        pairs.append((node, " ".join(text.split())))
-    return pairs
+    texts = [read_text(statement, item) if item else "" for item in items]
+    return list(zip(select.expressions, texts, strict=True))

@@ -32,13 +32,16 @@ from dpsql.sql.syntax.block import (
     Parts,
     Slice,
     call_at,
+    find_place,
     first_token,
     flatten,
+    join,
     kind_of,
     kinds_of,
     last_token,
     make_token,
     name_of,
+    parentheses_at,
     split,
     word_of,
 )
@@ -100,7 +103,7 @@ class _Expansion:
     def expand(self, group: Nodes) -> GroupingSets:
         """Return a SELECT for each grouping set of GROUP BY."""
         select = self.reader.select
-        place = self.statement.place(first_token(group), last_token(group))
+        place = find_place(self.statement, group)
         has_windows = any(any(list_windows(item.nodes)) for item in self.reader.items)
         if select.has("WINDOW", "QUALIFY") or has_windows:
             reason = "A window beside ROLLUP, CUBE and GROUPING SETS would be computed from the rows of all sets."
@@ -133,7 +136,7 @@ class _Expansion:
             is_measured = any(call.name not in _NUMBERS for call in item.calls)
             has_end = any(ascii_lower(token.text) in INTERVAL_ENDS for token in flatten(item.nodes))
             if not (is_measured or has_end) and has_names(rewriter.rewrite(item.nodes)):
-                place = self.statement.place(first_token(item.nodes), last_token(item.nodes))
+                place = find_place(self.statement, item.nodes)
                 reason, hint = "This is neither a group key nor in a count or sum.", "Group by it, or leave it out."
                 raise Refusal("not-a-key", reason, hint=hint, place=place)
 
@@ -141,7 +144,7 @@ class _Expansion:
         """Return the expression of a key, which may be written as a position or an alias."""
         grouped = self.reader.find_grouped(key)
         if grouped is None and kind_of(key, 0) == "NUMBER":
-            place = self.statement.place(first_token(key), last_token(key))
+            place = find_place(self.statement, key)
             raise Refusal("keys", "There is no such column to group by.", hint="Name the key.", place=place)
         return key if grouped is None else grouped.nodes
 
@@ -172,12 +175,7 @@ class _Expansion:
         for at, (_, name, _, rest) in enumerate(ordered):
             words = " ".join(token.text for token in flatten(rest))
             yield f"{', ' if at else ' ORDER BY '}{quote_name(name) if name else 'ALL'} {words}"
-        limit = self.reader.select.clause("LIMIT")
-        if limit:
-            token = first_token(limit)
-            is_number = token.token_type.name == "NUMBER"
-            yield " LIMIT "
-            yield token.text if is_number else Slice(token.start, token.end + 1, ())
+        yield from self.reader.copy_limit()
 
     def _write(
         self, keys: Sequence[Nodes], every: Sequence[Nodes], *, extra: Sequence[tuple[Nodes, str]]
@@ -219,10 +217,7 @@ class _Expansion:
             changed = rewriter.rewrite(nodes if item is None else item.nodes)
             if has_names(changed):
                 kept.append(term if item is not None else (*changed, *term[len(nodes) :]))
-        found = list[Node](section[:1] if kept else ())
-        for at, term in enumerate(kept):
-            found += [*([make_token("COMMA", ",", beside=first_token(term))] if at else []), *term]
-        return found
+        return [*section[:1], *join(kept)] if kept else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +274,7 @@ class _Rewriter:
             for key in self.every:
                 if candidate and self.reader.is_same(candidate, key):  # type: ignore[arg-type]
                     return key
-        place = self.reader.statement.place(first_token(nodes), last_token(nodes))
+        place = find_place(self.reader.statement, nodes)
         reason, hint = "GROUPING takes keys of GROUP BY.", "Write it of a key that ROLLUP, CUBE or GROUPING SETS names."
         raise Refusal("keys", reason, hint=hint, place=place)
 
@@ -304,8 +299,8 @@ def _list_sets(group: Nodes) -> list[tuple[Nodes, ...]]:
 
 def _list_element(nodes: Nodes) -> list[tuple[Nodes, ...]]:
     """Return the sets of one element of GROUP BY, or of GROUPING SETS."""
-    kind, block = kind_of(nodes, 0), nodes[1] if len(nodes) == len(("ROLLUP", "(...)")) else None
-    if kind not in GROUPING_SETS or not isinstance(block, Block):
+    kind, block = kind_of(nodes, 0), parentheses_at(nodes, 1)
+    if kind not in GROUPING_SETS or block is None or len(nodes) > len(("ROLLUP", "(...)")):
         return [_list_keys(nodes)]
     parts = split(block.nodes) if block.nodes else []
     if kind == "GROUPING_SETS":

@@ -47,6 +47,8 @@ from dpsql.sql.syntax.block import (
     make_token,
     name_of,
     nest,
+    parentheses_at,
+    read_text,
     split,
     walk,
     word_of,
@@ -227,8 +229,7 @@ def describe_end(statement: ScannedStatement, clause: ImpliedClause) -> str:
     starts = [at for at, kind in enumerate(kinds_of(nodes)) if kind in _CLAUSES]
     if not starts:
         return "at their end"
-    start = first_token(nodes[starts[-1] :]).start
-    text = " ".join(statement.text[start : clause.head[-1].end + 1].split())
+    text = read_text(statement, nodes[starts[-1] :])
     return f"after {text}" if len(text) <= _LONGEST_QUOTED else "at their end"
 
 
@@ -301,6 +302,7 @@ def _is_column(nodes: Nodes, *, names: Collection[str]) -> bool:
 
 
 def _find_limit(select: Select) -> Token | None:
+    """Return what LIMIT says."""
     limit = select.clause("LIMIT")
     return first_token(limit) if limit else None
 
@@ -373,8 +375,8 @@ def _asks_for_absent(nodes: Nodes, at: int) -> bool:
 
 
 def _begins_select(nodes: Nodes, at: int) -> bool:
-    block = nodes[at] if at < len(nodes) else None
-    return isinstance(block, Block) and kind_of(block.nodes, 0) == "SELECT"
+    block = parentheses_at(nodes, at)
+    return block is not None and kind_of(block.nodes, 0) == "SELECT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,8 +457,8 @@ class _Around:
 
     def _is_largest(self, nodes: Nodes, at: int) -> bool:
         """Say whether an aggregate is MAX of the measure that ranks, where no rows are left out."""
-        called = nodes[at + 1]
-        if name_of(nodes, at) != "max" or self.ranking is None or not isinstance(called, Block):
+        called = parentheses_at(nodes, at + 1)
+        if name_of(nodes, at) != "max" or self.ranking is None or called is None:
             return False
         is_plain = kind_of(nodes, at + 2) != "FILTER" and not self.select.has("WHERE")
         arguments = split(called.nodes)
@@ -470,8 +472,8 @@ def _find_filter(inner: Select, *, selects: Sequence[Select], ranking: Ranking |
     """Return where a SELECT around a ranking asks for other than large values of its measures."""
     columns = list(_list_columns(inner, ranking=ranking))
     names, at = [name for name, _ in columns], int(kind_of(inner.behind, 0) == "ALIAS")
-    renamed = inner.behind[at + 1] if len(inner.behind) > at + 1 else None
-    if kind_of(inner.behind, at) in _NAMES and isinstance(renamed, Block) and renamed.kind == "L_PAREN":
+    renamed = parentheses_at(inner.behind, at + 1)
+    if kind_of(inner.behind, at) in _NAMES and renamed is not None:
         given = [name_of(part, 0) for part in split(renamed.nodes)]  # ... AS t(a, b)
         names[: len(given)] = given
     measures = {name: rises for name, (_, rises) in zip(names, columns, strict=False) if rises is not None}

@@ -38,6 +38,7 @@ from dpsql.sql.syntax.block import (
     kinds_of,
     list_blocks,
     name_of,
+    parentheses_at,
     split,
     walk,
 )
@@ -127,8 +128,8 @@ def cut_direction(term: Nodes) -> tuple[Nodes, bool]:
 
 def unwrap(nodes: Nodes) -> Nodes:
     """Return what is in the parentheses around all of an expression."""
-    while len(nodes) == 1 and isinstance(nodes[0], Block) and nodes[0].kind == "L_PAREN":
-        nodes = nodes[0].nodes
+    while len(nodes) == 1 and (block := parentheses_at(nodes, 0)) is not None:
+        nodes = block.nodes
     return nodes
 
 
@@ -175,17 +176,17 @@ def _find_operand(nodes: Nodes) -> tuple[Nodes, bool]:  # noqa: C901 - a case fo
                 is_constant = is_number
             others += [] if is_constant else [(sign, part)]
         return (others[0][1], True) if len(others) == 1 and others[0][0] != falls_with else ((), True)
-    first, called = nodes[0], nodes[1] if len(nodes) > 1 else None
+    first, called = parentheses_at(nodes, 0), parentheses_at(nodes, 1)
     if kind_of(nodes, len(nodes) - 2) == "DCOLON" and _is_numeric(nodes):
         return nodes[:-2], True
-    if isinstance(first, Block) and first.kind == "L_PAREN" and len(nodes) == 1:
+    if first is not None and len(nodes) == 1:
         return first.nodes, True
-    if not isinstance(called, Block) or called.kind != "L_PAREN":
+    if called is None:
         return (), True
     word, inside = name_of(nodes, 0), called.nodes
     if len(nodes) > len(("f", "()")):  # ROW_NUMBER() OVER (ORDER BY measure DESC) falls with the measure
-        over = nodes[3] if kinds_of(nodes)[1:] == ["L_PAREN", "OVER", "L_PAREN"] else None
-        if word not in _RANKS or inside or not isinstance(over, Block) or kind_of(over.nodes, 0) != "ORDER_BY":
+        over = parentheses_at(nodes, 3) if kinds_of(nodes)[1:] == ["L_PAREN", "OVER", "L_PAREN"] else None
+        if word not in _RANKS or inside or over is None or kind_of(over.nodes, 0) != "ORDER_BY":
             return (), True
         term = split(over.nodes[1:])[0]
         direction = kind_of(term, len(term) - 1)
@@ -206,8 +207,8 @@ def _is_numeric(nodes: Nodes) -> bool:
 
 def _is_total(nodes: Nodes) -> bool:
     """Say whether an operand is SUM(COUNT(...)) OVER () or (SELECT COUNT(...) FROM table)."""
-    first = nodes[0] if nodes else None
-    if isinstance(first, Block):
+    first = parentheses_at(nodes, 0)
+    if first is not None:
         if not first.is_query or len(nodes) > 1 or name_of(first.nodes, 1) != "count":
             return False
         kinds = kinds_of(flatten(first.nodes))
@@ -216,8 +217,8 @@ def _is_total(nodes: Nodes) -> bool:
         return is_plain and counts == ("FARROW" in kinds)  # bounds of the count
     if name_of(nodes, 0) != "sum" or kinds_of(nodes)[1:] != ["L_PAREN", "OVER", "L_PAREN"]:
         return False
-    inside, over = nodes[1], nodes[3]
-    if not isinstance(inside, Block) or not isinstance(over, Block) or over.nodes:
+    inside, over = parentheses_at(nodes, 1), parentheses_at(nodes, 3)
+    if inside is None or over is None or over.nodes:
         return False
     calls = find_calls(inside.nodes)
     return len(calls) == 1 and is_whole(calls[0], inside.nodes) and calls[0].name == "count"
@@ -300,23 +301,21 @@ def list_windows(nodes: Nodes, *, definitions: Nodes = ()) -> Iterator[WindowNod
     """Yield the windows in some nodes, but those of subqueries; `definitions` are those of WINDOW."""
     named = dict[str, _Over]()
     for part in split(definitions) if definitions else ():
-        over = part[2] if kinds_of(part[1:3]) == ["ALIAS", "L_PAREN"] else None
-        if isinstance(over, Block):
+        over = parentheses_at(part, 2) if kind_of(part, 1) == "ALIAS" else None
+        if over is not None:
             named[name_of(part, 0)] = _read_over(over.nodes, named)
     for beside, at in walk(nodes, hidden=lambda block: block.is_query):
         if kind_of(beside, at) != "OVER":
             continue
         is_plain = kind_of(beside, at - 2) != "FILTER"
         arguments = at - 1 if is_plain else at - 3
-        called = beside[arguments] if arguments >= 0 else None
-        inside = called.nodes if isinstance(called, Block) else ()
-        words = beside[at + 1] if at + 1 < len(beside) else None
-        name = name_of(beside, at + 1)
+        called, words = parentheses_at(beside, arguments), parentheses_at(beside, at + 1)
+        inside = () if called is None else called.nodes
         yield WindowNodes(
             nodes=beside[max(0, arguments - 1) : at + 2],
             name=name_of(beside, arguments - 1),
             arguments=tuple(split(inside)) if inside else (),
-            over=_read_over(words.nodes, named) if isinstance(words, Block) else named.get(name, _Over()),
+            over=named.get(name_of(beside, at + 1), _Over()) if words is None else _read_over(words.nodes, named),
             is_plain=is_plain and kind_of(inside, 0) != "DISTINCT" and "ORDER_BY" not in kinds_of(inside),
         )
 
