@@ -21,7 +21,7 @@ from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
 from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_tree import released_path
-from dpsql.sql.analysis.public_query import is_empty_by_text
+from dpsql.sql.analysis.row_facts import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.duckdb import compose
 

@@ -23,7 +23,7 @@ from dpsql.plan.release import publish
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.report.used_shares import trace_rises
-from dpsql.sql.analysis.public_query import remove_rows
+from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS

@@ -424,7 +424,7 @@ class PrivateQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicQuery:
     """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping.
 
@@ -433,14 +433,14 @@ class PublicQuery:
 
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
-    distinct: bool
+    distinct: bool = False
     body: FromWhere
-    keys: tuple[Expression, ...] | None
-    by_all: bool
-    having: Expression | None
-    order: tuple[Sorted, ...]
-    limit: int | None
-    offset: int
+    keys: tuple[Expression, ...] | None = None
+    by_all: bool = False
+    having: Expression | None = None
+    order: tuple[Sorted, ...] = ()
+    limit: int | None = None
+    offset: int = 0
     explained: bool = False
 
 

@@ -1,22 +1,29 @@
-"""Values of a public column that a query is charged to, where each value has a budget of its own.
+"""Facts about the rows of a query that its FROM and WHERE tell, for all data: none, of some values, of some columns.
 
-A unit has one value: the least over all its rows of the stored table, text by its bytes, without NULL. A query names
-values if every row that it counts comes from a row of the table whose column is one of some constants. WHERE says so in
-a conjunct at its top, `column = constant` or `column IN (constants)` or several of these joined by OR; of a UNION in
-every branch. Only units of these values are then counted, and only they are charged. What is not certain to say so
-names no values: such a query counts and charges all units, which is always right.
+This file has three parts. (1) `find_charged_values` finds the values of a public column that a query is charged to,
+where each value has a budget of its own. A unit has one value: the least over all its rows of the stored table, text by
+its bytes, without NULL. A query names values if every row that it counts comes from a row of the table whose column is
+one of some constants. WHERE says so in a conjunct at its top, `column = constant` or `column IN (constants)` or several
+of these joined by OR; of a UNION in every branch. Only units of these values are then counted, and only they are
+charged. What is not certain to say so names no values: such a query counts and charges all units, which is always
+right.
 
-This file has two parts: (1) `find_charged_values` finds the values that a query names; (2) from `find_sole_column` on,
-lineage: the stored columns that an expression is worked out from, through subqueries in FROM.
+(2) From `find_sole_column` on, lineage: the stored columns that an expression is worked out from, through subqueries in
+FROM.
+
+(3) From `is_empty_by_text` on, detection of queries that cannot return a row (LIMIT 0, WHERE 1 = 0), whose answer does
+not depend on any table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.statements import ChargedValues
+from dpsql.sql.ir.statements import ChargedValues, PrivateQuery, PublicQuery
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     BOOLEAN,
@@ -40,6 +47,7 @@ from dpsql.sql.ir.tree import (
     Scan,
     Type,
     find_read_type,
+    is_aggregate,
     is_column,
     output_column,
     split_conjuncts,
@@ -48,21 +56,31 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.lexer import ascii_lower
 
+if TYPE_CHECKING:
+    pass
+
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
 _SUBQUERY, _UNITS, _TABLE = 2_001, 2_002, 2_003  # numbers that no other relation has, see `from_clause.py`
 _FAMILIES = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN, Family.DATE])
 _Values = Mapping[str, Literal]  # by their names in a ledger
 _Relations = dict[int, Scan | tuple[Derived, ...]]
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
-def find_charged_values(body: FromWhere, unit: Expression, *, catalog: Catalog) -> ChargedValues | None:
-    """Return the values that a query of these rows and units names, None for one that is charged to all units."""
-    for table in catalog.tables:
-        if table.budget_by is not None:
-            break
-    else:
-        return None
+def find_charged_values(body: FromWhere, unit: Expression, *, table: Table) -> ChargedValues | None:
+    """Return the values that a query of these rows and units names, None for one that is charged to all units.
+
+    `table` is the one whose column has a budget for each value.
+    """
+    assert table.budget_by is not None  # noqa: S101 - of the caller
     found = _find_values(body, table)
     types = dict(table.columns)
     wanted = ascii_lower(table.privacy_unit or "")
@@ -158,20 +176,13 @@ def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool
     column = expression.argument if isinstance(expression, Cast) else expression
     if not isinstance(column, ColumnRef) or not is_column(expression):
         return False
-    relation = _find_relation(source, column.relation)
+    relation = _relations(source).get(column.relation, ())
     if isinstance(relation, Scan):
         return relation.path == table.path and column.name == table.budget_by
-    if not isinstance(relation, Derived) or isinstance(expression, Cast):
+    if len(relation) != 1 or isinstance(expression, Cast):
         return False
-    output = relation.outputs[int(column.name.removeprefix("c")) - 1]
-    return _is_value(output, relation.body.source, table=table)
-
-
-def _find_relation(source: Relation, number: int) -> Relation | None:
-    """Return the table or subquery of this number in one FROM."""
-    if isinstance(source, Joined):
-        return _find_relation(source.left, number) or _find_relation(source.right, number)
-    return source if isinstance(source, Scan | Derived) and source.number == number else None
+    output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
+    return _is_value(output, relation[0].body.source, table=table)
 
 
 def _intersect(found: Iterable[_Values | None]) -> _Values | None:
@@ -285,3 +296,64 @@ def _relations(relation: Relation) -> _Relations:
             return {relation.number: ()}
         case Cut():
             return {relation.number: (relation.source,)}
+
+
+# Part 3: queries that cannot return a row.
+
+
+def is_empty_by_text(query: PrivateQuery) -> bool:
+    """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
+
+    A private query then returns no row also if its domain is known. Its candidates would be returned because of their
+    noise alone, which a query without rows does not want. A total is a row of its own.
+    """
+    return query.limit == 0 or (query.clause.shape != "total" and _is_empty(query.body))
+
+
+def has_no_row(query: PublicQuery) -> bool:
+    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
+    return query.limit == 0 or (query.keys is None and _is_empty(query.body))
+
+
+def _is_empty(relation: Relation | FromWhere) -> bool:
+    """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
+    match relation:
+        case FromWhere(source=source, where=where):
+            return (where is not None and is_false(where)) or _is_empty(source)
+        case Joined(left=left, kind="LEFT" | "ANTI"):
+            return _is_empty(left)
+        case Joined(kind="RIGHT", right=right):
+            return _is_empty(right)
+        case Joined(left=left, kind="FULL", right=right):
+            return _is_empty(left) and _is_empty(right)
+        case Joined(left=left, right=right):
+            return _is_empty(left) or _is_empty(right)
+        case Combined(kind=kind, branches=(first, *others)):
+            found = _is_empty(first), *map(_is_empty, others)
+            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
+        case Cut(source=source, limit=limit):
+            return limit == 0 or _is_empty(source)
+        case Derived(body=body):
+            # a subquery that aggregates without a key has a row where its source has none
+            aggregated = any(is_aggregate(node) for output in relation.outputs for node in walk(output))
+            has_key = relation.grouping != "" and any(isinstance(output, ColumnRef) for output in relation.outputs)
+            return (not aggregated or has_key) and _is_empty(body)
+    return False
+
+
+def is_false(condition: Expression) -> bool:
+    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    match condition:
+        case Literal(value=value):
+            return not value
+        case Call(function="and", arguments=arguments):
+            return any(map(is_false, arguments))
+        case Call(function="or", arguments=arguments):
+            return all(map(is_false, arguments))
+        case Call(function="not", arguments=(Literal(value=bool() as value),)):
+            return value
+        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
+            return function in _COMPARED and not _COMPARED[function](left, right)
+        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
+            return text != other
+    return False
