@@ -24,7 +24,7 @@ from dpsql.dialects import write_name
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal, UsageError
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.rank_from_top import RankFromTop
+from dpsql.mechanisms.quantiles import RankFromTop
 from dpsql.plan import ExternalRelease
 from dpsql.plan.mechanisms.base import sqrt_rounded_down
 from dpsql.policy import Bounds

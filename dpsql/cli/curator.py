@@ -477,7 +477,7 @@ def _find_users_file(users: Path | None, policy: Path | None) -> Path:
     if users is not None:
         return users
     from dpsql.policy import load_policy
-    from dpsql.server.serve import find_users_file
+    from dpsql.server.users import find_users_file
 
     return find_users_file(load_policy(policy))
 

@@ -27,7 +27,7 @@ from types import MappingProxyType
 
 from dpsql.accounting import ApproximateDP, Certificate, rho_of_total
 from dpsql.errors import Refusal, Unsupported
-from dpsql.mechanisms.sampling.race import LEAST_EPSILON
+from dpsql.mechanisms.base import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
 from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
 from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, price_items, sqrt_rounded_down

@@ -18,9 +18,9 @@ import numpy as np
 from dpsql.accounting import BudgetVector, Loss, add_losses
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import UsageError
-from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
+from dpsql.intervals import AveragePlace, SpreadLaw, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.places import ReadPlaces
+from dpsql.mechanisms.base import ReadPlaces
 from dpsql.plan.mechanisms.base import CountNoise, Groups, MechanismOutput, NoisyTotal, ReadAgain
 from dpsql.plan.mechanisms.names import (
     ReleasedNames,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from dpsql.spread_intervals import SpreadLaw
 
 COUNT = "count"
 _LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below

@@ -13,7 +13,7 @@ from house.figures import SESSION, traced
 
 ROOT = Path(__file__).parents[2]
 # files, functions and calls of the package that a query passes through
-WAYS = {"simplest": (84, 547, 1879), "replay": (28, 105, 179)}
+WAYS = {"simplest": (77, 531, 1741), "replay": (26, 101, 171)}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -25,12 +25,11 @@ from fractions import Fraction
 from math import inf, isfinite
 
 from dpsql.errors import Refusal
-from dpsql.intervals import ValueNoise
+from dpsql.intervals import SpreadLaw, ValueNoise
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
 from dpsql.policy.starter import spell
-from dpsql.spread_intervals import SpreadLaw
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression

@@ -22,8 +22,8 @@ from dpsql.accounting import ZCDP, BoundedRange, Certificate, Loss, Steps
 from dpsql.errors import UsageError
 from dpsql.intervals import SharedNoise
 from dpsql.mechanisms import CountRelease, LaplaceCounts, Noise, NoisyCounts
-from dpsql.mechanisms.lower_cut import LowerCut
-from dpsql.mechanisms.places import Places, ReadPlaces
+from dpsql.mechanisms.base import Places, ReadPlaces
+from dpsql.mechanisms.gaussian_threshold import LowerCut
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import PrivateQuery

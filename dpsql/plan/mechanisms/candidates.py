@@ -27,9 +27,9 @@ from dpsql.mechanisms import (
     Noise,
     Peeling,
 )
-from dpsql.mechanisms.known_names import FALSE_ALARM
+from dpsql.mechanisms.base import FALSE_ALARM
 from dpsql.mechanisms.peeling import GATE_SHARE
-from dpsql.mechanisms.private_quantile import ExponentialQuantile
+from dpsql.mechanisms.quantiles import ExponentialQuantile
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,

@@ -19,14 +19,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, discrete_gaussian_offset
+from dpsql.accounting import ZCDP, discrete_gaussian_offset, laplace_offset
 from dpsql.errors import Refusal
 from dpsql.intervals import SharedNoise, find_offset
 from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, find_open_probability
-from dpsql.mechanisms.known_names import share_false_alarm
-from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
+from dpsql.mechanisms.gaussian_threshold import share_false_alarm
 from dpsql.plan.mechanisms.base import CountNoise, Facts, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
 from dpsql.plan.mechanisms.record import MechanismRequest
 from dpsql.quantities import Delta, Rho

@@ -25,7 +25,7 @@ from dpsql.mechanisms import (
     WeightedGaussian,
 )
 from dpsql.mechanisms.gate import Gate, bound_weight_sum
-from dpsql.mechanisms.known_names import find_line, keep_evident
+from dpsql.mechanisms.gaussian_threshold import find_line, keep_evident
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,

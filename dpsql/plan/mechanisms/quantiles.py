@@ -25,7 +25,7 @@ from dpsql.accounting import Loss, add_losses
 from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
+from dpsql.mechanisms.quantiles import ExponentialQuantile, find_shift
 from dpsql.plan.mechanisms.base import Facts, Groups, MechanismOutput, MechanismPlan, ReadAgain, ReleaseSpec
 from dpsql.plan.mechanisms.candidates import count_known
 from dpsql.plan.mechanisms.names import number_rows, read_int64, refuse_result

@@ -13,9 +13,8 @@ import numpy as np
 from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, WeightedGaussian
 from dpsql.mechanisms.gate import Gate
-from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.mechanisms.gaussian_threshold import PLACES, LowerCut, list_weights
 from dpsql.mechanisms.two_looks import TwoLooks
-from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
 from dpsql.plan.mechanisms.record import MechanismRequest, Reads, describe_amount

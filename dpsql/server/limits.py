@@ -1,36 +1,26 @@
-"""Logins and what follows them: limits on attempts and statements, visits to the page, and tokens of the API and MCP.
+"""Limits on clients: failed logins, statements a minute, connections before a login, and bytes that the server holds.
 
 Each further failed login doubles the wait. A name together with an address waits after the fewest failures, then an
 address with any names, then a name from any addresses. From an address where a name has logged in before, failures
 elsewhere do not delay it. Silent clients must not lock out others: a new connection is always accepted, and where there
 is no place for it, the one that has been idle longest, of the address with the most connections, is closed.
 
-Visits and tokens are random texts that only the server can map to users. A visit, and a token of POST /api/v1/token,
-ends after some time without a request, after a working day, at logout, and with the server. A token of
-`dpsql user token` is in the file of users, as a digest, until it expires or is revoked. Only the event loop uses visits
-and tokens.
+Rows of the catalog are counted while they are read, before they take memory. Rows of the session are counted when they
+arrive, as a private answer that was charged is never refused.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
+import ctypes
 import ipaddress
-import json
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from dpsql.errors import Refusal
-from dpsql.server.users import SCOPES, User, Users, digest_token, draw_bytes, draw_text
-
-IDLE = 30 * 60.0  # seconds
-LONGEST = 12 * 3600.0
-_TOKEN_BYTES = 32
-_MOST_OF_ONE = 20  # visits of one user; the oldest ends
 _MAX_ENTRIES = 10_000
 _FAILURES_EXPIRE = 900.0  # seconds without a failure
 _MINUTE = 60.0
@@ -200,118 +190,158 @@ class PendingConnections:
                 return
 
 
-@dataclass(slots=True)
-class Visit:
-    """A login that has not ended, when it began and when it was last used; `mark` identifies the password given."""
-
-    name: str
-    mark: bytes
-    scopes: frozenset[str]
-    began: float
-    asked: float
+Cached = TypeVar("Cached")
 
 
-class Visits:
-    """The visits that have not ended."""
+class MemoryQuota:
+    """Bytes that are held for clients; threads may share it.
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._key = draw_bytes(_TOKEN_BYTES)
-        self._visits: OrderedDict[bytes, Visit] = OrderedDict()
+    `full` makes the error of what is beyond a limit. `given_back` is how many were given back since it was set to 0, or
+    few less.
+    """
 
-    def begin(self, name: str, *, mark: bytes = b"", scopes: frozenset[str] = frozenset()) -> str:
-        """Return the token of a new visit, which is not stored; `mark` identifies the password that was given."""
-        token, now = draw_text(_TOKEN_BYTES), self._clock()
-        over = [digest for digest, visit in self._visits.items() if _is_over(visit, now)]
-        own = [digest for digest, visit in self._visits.items() if visit.name == name and not _is_over(visit, now)]
-        for digest in [*over, *own[: max(0, len(own) - _MOST_OF_ONE + 1)]]:
-            del self._visits[digest]
-        self._visits[digest_token(token)] = Visit(name, mark, scopes, now, now)
-        return token
+    def __init__(self, max_bytes: int, max_bytes_of_user: int, *, full: Callable[[], Exception]) -> None:
+        self._max_bytes, self.max_bytes_of_user, self._full = max_bytes, max_bytes_of_user, full
+        self._lock = threading.Lock()
+        self._sizes = Counter[str]()
+        self._total = self.given_back = 0
+        self._returned = deque[tuple[str, int]]()
 
-    def find(self, token: str) -> Visit | None:
-        """Return a visit, and let it go on; None if it has ended or never was."""
-        visit, now = self._visits.get(digest_token(token)), self._clock()
-        if visit is None or _is_over(visit, now):
-            return None
-        visit.asked = now
-        return visit
+    def of_user(self, user: str) -> UserQuota:
+        """Return the quota of a user."""
+        return UserQuota(self, user)
 
-    def resume(self, token: str, users: Users) -> Access | None:
-        """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
-        visit = self.find(token)
-        if visit is None:
-            return None
-        user = users.get(visit.name)
-        if user is None or users.verifier(visit.name).stored_key != visit.mark:
-            self.end(token)
-            return None
-        return Access(user, visit.scopes)
+    def take(self, user: str, size: int, *, is_forced: bool = False) -> None:
+        """Count bytes for a user; raise beyond a limit unless `is_forced`."""
+        with self._lock:
+            self._settle()
+            own, total = self._sizes[user] + size, self._total + size
+            fits = own <= self.max_bytes_of_user and total <= self._max_bytes
+            if fits or is_forced:
+                self._sizes[user], self._total = own, total
+                self.given_back -= min(size, 0)
+        if not fits and not is_forced:
+            raise self._full()
 
-    def end(self, token: str) -> None:
-        """End a visit, if it has not ended."""
-        self._visits.pop(digest_token(token), None)
+    def give_back(self, user: str, size: int) -> None:
+        """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
+        self.given_back += size
+        self._returned.append((user, size))
 
-    def proof(self, token: str) -> str:
-        """Return what a form must bring along to have come from our own page; another site cannot know it."""
-        return hmac.digest(self._key, token.encode(errors="replace"), "sha256").hex()
+    def measure(self, user: str) -> int:
+        """Return the bytes that are held for a user."""
+        with self._lock:
+            self._settle()
+            return self._sizes[user]
 
-    def proves(self, token: str, given: str) -> bool:
-        """Return whether a form contains the value that `proof` gave the page."""
-        return hmac.compare_digest(self.proof(token).encode(), given.encode(errors="replace"))
-
-
-def _is_over(visit: Visit, now: float) -> bool:
-    return now - visit.asked > IDLE or now - visit.began > LONGEST
+    def _settle(self) -> None:
+        while self._returned:
+            user, size = self._returned.popleft()
+            self._total -= size
+            self._sizes[user] -= size
+            if not self._sizes[user]:
+                del self._sizes[user]
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A user, and the scopes within which a request of theirs may act."""
+class UserQuota:
+    """The quota of one user, over all connections."""
 
-    user: User
-    scopes: frozenset[str]
+    def __init__(self, quota: MemoryQuota, user: str) -> None:
+        self._quota, self._user = quota, user
 
-    @classmethod
-    def with_password(cls, user: User) -> Access:
-        """Return the access of a user who gave the password: everything."""
-        return cls(user, frozenset(SCOPES))
+    def check(self) -> None:
+        """Raise if nothing more may be held."""
+        self._quota.take(self._user, 0)
 
-    def require(self, scope: str) -> None:
-        """Raise `Refusal` without this scope."""
-        if scope not in self.scopes:
-            reason = f'This token may not do this: it does not have the scope "{scope}".'
-            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
-            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
-            raise Refusal("token-scope", reason, hint=hint)
+    @property
+    def max_answer(self) -> int:
+        """The most bytes of a free answer of the session, which has arrived before it can be counted."""
+        return 2 * self._quota.max_bytes_of_user
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the user holds less than a quarter of the quota."""
+        return self._quota.measure(self._user) < self._quota.max_bytes_of_user // 4
+
+    def hold(self, size: int = 0, *, is_forced: bool = False) -> Holding:
+        """Count bytes until the returned object is no longer referred to; raise beyond a limit unless `is_forced`."""
+        self._quota.take(self._user, size, is_forced=is_forced)
+        return Holding(self._quota, self._user, size=size)
 
 
-class Tokens:
-    """The tokens that are valid now; the cookies of the page are other ones."""
+class Holding:
+    """Bytes that are counted for a user, for as long as something refers to this object."""
 
-    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._clock = clock
-        self._visits = Visits()
+    __slots__ = ("_quota", "_user", "size")
 
-    def create(self, user: User, scopes: frozenset[str], *, users: Users) -> str:
-        """Return a new token of a user who gave the password."""
-        return self._visits.begin(user.name, mark=users.verifier(user.name).stored_key, scopes=scopes)
+    def __init__(self, quota: MemoryQuota, user: str, *, size: int) -> None:
+        self._quota, self._user, self.size = quota, user, size
 
-    def find(self, token: str, users: Users) -> Access | None:
-        """Return what a token may do, and as whom; None if it is not valid."""
-        access = self._visits.resume(token, users)
-        if access is not None:
-            return access
-        stored = users.find_token(digest_token(token))
-        if stored is None or (stored.expires is not None and stored.expires <= self._clock()):
-            return None
-        user = users.get(stored.user)
-        return None if user is None else Access(user, stored.scopes)
+    def grow(self, size: int, *, is_forced: bool = False) -> None:
+        """Count more bytes, or fewer if `size` is negative; raise beyond a limit unless `is_forced`."""
+        self._quota.take(self._user, size, is_forced=is_forced or size < 0)
+        self.size += size
 
-    def end(self, token: str, users: Users) -> None:
-        """End a token of `create`. Raises `Refusal` for one of the file of users."""
-        stored = users.find_token(digest_token(token))
-        if stored is not None:
-            hint = f"A curator ends it: dpsql user revoke {stored.user} {json.dumps(stored.label, ensure_ascii=False)}"
-            raise Refusal("token-stored", "This token is in the file of users.", hint=hint)
-        self._visits.end(token)
+    def resize(self, size: int, *, is_forced: bool = False) -> None:
+        """Count `size` bytes from now on; raise beyond a limit unless `is_forced`."""
+        self.grow(size - self.size, is_forced=is_forced)
+
+    def __del__(self) -> None:
+        self._quota.give_back(self._user, self.size)
+
+
+class BoundedCache(Generic[Cached]):
+    """Values of at most `max_size` together; the one that was not used for longest is dropped first."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, tuple[Cached, int]] = OrderedDict()
+
+    def find(self, key: Hashable) -> Cached | None:
+        """Return the value of a key, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def add(self, key: Hashable, value: Cached, *, size: int) -> None:
+        """Add a value, unless it alone would take a quarter of all."""
+        if size > self._max_size // 4:
+            return
+        with self._lock:
+            former = self._values.pop(key, None)
+            self._size += size - (former[1] if former is not None else 0)
+            self._values[key] = value, size
+            while self._size > self._max_size:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._size -= dropped
+
+
+_PERIOD = 1.0  # seconds
+_WORTHWHILE = 8 << 20  # bytes that were given back
+_THRESHOLD, _RETURNED = (
+    -3,
+    256 * 1024,
+)  # the option of glibc, and bytes of an allocation that is returned once it is freed
+
+
+async def trim_memory(quota: MemoryQuota) -> None:
+    """Return freed memory to the system, in a thread, whenever clients have given back much of it.
+
+    The C library would keep much of it for later. Only glibc has these functions; elsewhere nothing is done.
+    """
+    try:
+        library = ctypes.CDLL(None)
+        trim = library.malloc_trim
+        library.mallopt(_THRESHOLD, _RETURNED)
+    except (OSError, AttributeError, TypeError):
+        return
+    while True:
+        await asyncio.sleep(_PERIOD)
+        if quota.given_back >= _WORTHWHILE:
+            quota.given_back = 0
+            await asyncio.to_thread(trim, 0)

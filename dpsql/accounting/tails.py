@@ -1,22 +1,31 @@
-"""Tails of the discrete Gaussian, and the integers at which they fall below a probability.
+"""Tails of discrete Gaussian and discrete Laplace noise, and the integers at which they fall below a probability.
 
 N_Z(0, sigma^2) has mass proportional to exp(-n^2 / (2 sigma^2)) on the integers (Canonne, Kamath and Steinke 2020,
 arXiv:2004.00010). A threshold for integer noise is computed from integer tails, never from the continuous quantile
 (`maths.md` 13.1, item 0).
+
+Lap_Z(s) has mass proportional to q**|n| on the integers, q = exp(-1 / s). Its tails are closed forms (`maths.md` 8.2),
+enclosed by interval arithmetic of 256 bits, so an offset is certainly large enough, whatever rounding does.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta
+
+if TYPE_CHECKING:
+    from mpmath.ctx_iv import MPIntervalContext
+
 
 _REACH = 40  # standard deviations beyond which exp(-x^2 / 2) is below the least double
 _SUMMED = 10**9  # variances up to here are summed, those beyond are bounded by integrals
@@ -54,13 +63,13 @@ def _wide_tail(sigma: float, at_least: int) -> float:
     [n, n + 1]. Z exceeds the integral by less than any double can tell.
     """
     if at_least <= 0:
-        return min(1.0, math.nextafter(1.0 - _normal_tail((1 - at_least) / sigma) * (1.0 - _SLACK), 2.0))
-    first = at_least - 0.5 if at_least - 0.5 >= sigma else at_least - 1
-    return max(sys.float_info.min, _normal_tail(first / sigma) * (1.0 + _SLACK))
-
-
-def _normal_tail(deviations: float) -> float:
-    return math.erfc(deviations / math.sqrt(2.0)) / 2.0
+        first: float = 1 - at_least
+    else:
+        first = at_least - 0.5 if at_least - 0.5 >= sigma else at_least - 1
+    continuous = math.erfc(first / sigma / math.sqrt(2.0)) / 2.0
+    if at_least <= 0:
+        return min(1.0, math.nextafter(1.0 - continuous * (1.0 - _SLACK), 2.0))
+    return max(sys.float_info.min, continuous * (1.0 + _SLACK))
 
 
 def delta_of_each(delta: Delta, parts: int) -> float:
@@ -94,4 +103,70 @@ def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
             low = middle
         else:
             high = middle
+    return high
+
+
+_PRECISION = 256
+_Enclosure = Any  # mpmath carries no types
+
+
+@cache
+def laplace_offset(scale: Fraction, probability: Fraction) -> int:
+    """Return the least n >= 0 with P[Lap_Z(scale) >= n] <= probability."""
+    context = _context()
+    decay = _decay(scale, context)
+    return _least(lambda n: decay**n / (1 + decay), probability, context=context)
+
+
+@cache
+def laplace_difference_offset(first: Fraction, second: Fraction, *, probability: Fraction) -> int:
+    """Return the least n >= 0 with P[X - Y >= n] <= probability, X of scale `first` and Y of scale `second`."""
+    context = _context()
+    if first == second:
+        decay = _decay(first, context)
+        return _least(lambda n: _tail_of_equals(decay, n), probability, context=context)
+    slow, fast = _decay(max(first, second), context), _decay(min(first, second), context)
+    return _least(lambda n: _tail_of_unequals(slow, fast, n=n), probability, context=context)
+
+
+def _context() -> MPIntervalContext:
+    from mpmath.ctx_iv import MPIntervalContext  # only what needs a tail pays for the import
+
+    context = MPIntervalContext()
+    context.prec = _PRECISION
+    return context
+
+
+def _decay(scale: Fraction, context: MPIntervalContext) -> _Enclosure:
+    if scale <= 0:
+        raise UsageError("scale-range", "The scale of a discrete Laplace must be positive.")
+    return context.exp(-context.mpf(scale.denominator) / scale.numerator)
+
+
+def _tail_of_equals(q: _Enclosure, n: int) -> _Enclosure:
+    return (1 - q) / (1 + q) ** 2 * q**n * (n + (1 + q + 2 * q * q) / (1 - q * q))
+
+
+def _tail_of_unequals(slow: _Enclosure, fast: _Enclosure, *, n: int) -> _Enclosure:
+    both = slow * fast
+    ends = [(q, q**n / (1 - q)) for q in (slow, fast)]
+    within = (slow * ends[0][1] - fast * ends[1][1]) / (slow - fast)
+    beyond = (ends[0][1] + ends[1][1]) * both / (1 - both)
+    return (1 - slow) / (1 + slow) * (1 - fast) / (1 + fast) * (within + beyond)
+
+
+def _least(tail: Callable[[int], _Enclosure], probability: Fraction, *, context: MPIntervalContext) -> int:
+    """Return the least n >= 0 whose tail is certainly at most `probability`; tails fall."""
+    if not 0 < probability < 1:
+        raise UsageError("probability-range", "A tail probability must lie strictly between 0 and 1.")
+    allowed = context.mpf(probability.numerator) / probability.denominator
+    low, high = -1, 1
+    while (tail(high) <= allowed) is not True:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (tail(middle) <= allowed) is True:
+            high = middle
+        else:
+            low = middle
     return high
