@@ -38,6 +38,7 @@ from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.transforms import make_total
 from dpsql.sql.ir.tree import Expression, Joined, Scan, parse_type
 from dpsql.sql.render.portable import writer_for
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     EngineQuery,
@@ -49,7 +50,6 @@ from dpsql.sql.rewrite.engine_query import (
     rewrite_weighted_of_all,
 )
 from dpsql.sql.rewrite.public_query import rewrite_public
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 from dpsql.terms import Terms
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import LEFTS, TABLES, VALUES, expand_shape

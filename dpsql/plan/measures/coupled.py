@@ -29,11 +29,11 @@ from dpsql.intervals import SpreadLaw, ValueNoise
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression
-from dpsql.sql.rewrite.product_steps import count_own, find_grid
+from dpsql.sql.rewrite.row_steps import count_own, find_grid
 
 FEWEST_STEPS = 256  # from the middle of a range to its end, for values that are no whole steps
 _ASSUMED = ColumnTotals(inf, inf, Fraction(0), Fraction(500))  # of a column without a range, in hints

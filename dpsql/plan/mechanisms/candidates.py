@@ -74,8 +74,8 @@ from dpsql.plan.mechanisms.rows_fetched import (
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery, ReleasedDomain
+from dpsql.sql.rewrite.bins import rewrite_candidates
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
-from dpsql.sql.rewrite.quantiles import rewrite_candidates
 
 _GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 

@@ -34,8 +34,8 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import Expression, Family, Literal, Type
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 
 if TYPE_CHECKING:
     import numpy.typing as npt

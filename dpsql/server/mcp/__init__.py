@@ -59,17 +59,15 @@ FindCaller = Callable[[Context, threading.Event], tuple[Caller, str]]
 _SILENT = 100  # above every level, as the SDK logs tracebacks
 
 
-def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:  # noqa: C901 - one function for each request
-    """Return the server.
+class _Handlers:
+    """Answers to the requests of clients, and the events of those that run, which cancel them."""
 
-    `find_caller` gets the context of a request, and an event that is set when the request is cancelled. It returns the
-    caller, and a name for the client: over HTTP a request is cancelled by another one, which is known by it.
-    """
-    running: dict[tuple[str, str], threading.Event] = {}
-    for name in ("mcp", "sse_starlette"):
-        getLogger(name).setLevel(_SILENT)
+    def __init__(self, find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> None:
+        self._find_caller, self._log_fault = find_caller, log_fault
+        self._running: dict[tuple[str, str], threading.Event] = {}
 
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """Return the tools with their schemas."""
         tools = [
             types.Tool(
                 name=tool.name,
@@ -88,7 +86,36 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
         ]
         return types.ListToolsResult(tools=tools)
 
-    async def answer(caller: Caller, name: str, *, arguments: dict[str, Any]) -> types.CallToolResult:
+    async def call_tool(self, context: Context, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+        """Return the result of a tool, which a notification or the end of the request cancels."""
+        cancelled = threading.Event()
+        caller, client = self._find_caller(context, cancelled)
+        key = client, str(context.request_id)
+        self._running[key] = cancelled
+
+        async def watch() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:  # the request is cancelled, which a thread that works for it does not notice
+                cancelled.set()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                result = await self._answer(caller, parameters.name, arguments=parameters.arguments or {})
+                group.cancel_scope.cancel()
+        finally:
+            self._running.pop(key, None)
+        return result
+
+    async def cancel(self, context: Context, parameters: types.CancelledNotificationParams) -> None:
+        """Cancel another request of the client."""
+        _, client = self._find_caller(context, threading.Event())
+        found = self._running.get((client, str(parameters.request_id)))
+        if found is not None:
+            found.set()
+
+    async def _answer(self, caller: Caller, name: str, *, arguments: dict[str, Any]) -> types.CallToolResult:
         try:
             tool = TOOLS.get(name)
             if tool is None:
@@ -101,48 +128,31 @@ def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], No
         except Error as error:
             return _failure(caller.show(error))
         except Exception as error:  # noqa: BLE001 - its text could contain values
-            log_fault(error)
+            self._log_fault(error)
             return _failure(fault())
         return types.CallToolResult(content=[types.TextContent(text=result.text)], structured_content=values)
 
-    async def call_tool(context: Context, parameters: types.CallToolRequestParams) -> types.CallToolResult:
-        cancelled = threading.Event()
-        caller, client = find_caller(context, cancelled)
-        key = client, str(context.request_id)
-        running[key] = cancelled
 
-        async def watch() -> None:
-            try:
-                await anyio.sleep_forever()
-            finally:  # the request is cancelled, which a thread that works for it does not notice
-                cancelled.set()
+def build_server(find_caller: FindCaller, *, log_fault: Callable[[Exception], None]) -> Server[Any]:
+    """Return the server.
 
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(watch)
-                result = await answer(caller, parameters.name, arguments=parameters.arguments or {})
-                group.cancel_scope.cancel()
-        finally:
-            running.pop(key, None)
-        return result
-
-    async def cancel(context: Context, parameters: types.CancelledNotificationParams) -> None:
-        _, client = find_caller(context, threading.Event())
-        found = running.get((client, str(parameters.request_id)))
-        if found is not None:
-            found.set()
-
+    `find_caller` gets the context of a request, and an event that is set when the request is cancelled. It returns the
+    caller, and a name for the client: over HTTP a request is cancelled by another one, which is known by it.
+    """
+    for name in ("mcp", "sse_starlette"):
+        getLogger(name).setLevel(_SILENT)
+    handlers = _Handlers(find_caller, log_fault=log_fault)
     server: Server[Any] = Server(
         "dpsql",
         version=version("dpsql"),
         title="dpsql",
         description="SQL about people under one privacy budget",
         instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
         get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,
     )
-    server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, cancel)
+    server.add_notification_handler("notifications/cancelled", types.CancelledNotificationParams, handlers.cancel)
     server.middleware.clear()  # that of OpenTelemetry measures the durations of private statements
     return server
 

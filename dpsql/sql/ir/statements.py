@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
@@ -124,10 +124,14 @@ class LiteralDomain:
 
 @dataclass(frozen=True, slots=True)
 class TableDomain:
-    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`."""
+    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`.
+
+    The group of NULL is none of them.
+    """
 
     body: FromWhere
     value: Expression
+    has_null: ClassVar[bool] = False
 
 
 KeyDomain = LiteralDomain | TableDomain
