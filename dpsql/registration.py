@@ -48,18 +48,7 @@ def build_catalog(engine: Engine, policy: Policy) -> Catalog:
 
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
-    tables = (_known_table(engine, policy, name=name) for name in policy.tables)
-    return Catalog(tuple(_add_bounds(each, policy.tables[each.name]) for each in tables), engine.dialect)
-
-
-def _add_bounds(found: Table, table: object) -> Table:
-    if not isinstance(table, PrivateTable):
-        return found
-    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
-    for column, bounds in table.bounds.columns:
-        if (ends := bounds.bound_sum(rows)) is not None:
-            sums.append((column, *ends))
-    return replace(found, rows=rows, bounds=tuple(sums))
+    return Catalog(tuple(_find_table(engine, policy, name=name) for name in policy.tables), engine.dialect)
 
 
 def may_be_unit(type_: str) -> bool:
@@ -67,38 +56,41 @@ def may_be_unit(type_: str) -> bool:
     return type_ in _UNIT_TYPES or type_.startswith("DECIMAL(")
 
 
-def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
+def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     """Return what the analyst may see of a table, having checked the policy's words against its columns."""
     table, place = policy.tables[name], f"tables.{name}"
     stored = _read_columns(engine, name)
     _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
     exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
     columns = tuple((column.name, parse_type(column.type, column.collation)) for column in exposed)
+    found = Table(name, engine.relation(name), columns, None)
     if not isinstance(table, PrivateTable):
-        return Table(name, engine.relation(name), columns, None)
+        return found
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
     for column, bounds in table.bounds.columns:
         _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
+        ends = bounds.bound_sum(rows)
+        sums += [] if ends is None else [(column, *ends)]
     for days in table.calendar:
         _check_calendar(policy, f"{place}.calendar.{days.column}", name=days.column, stored=stored)
     calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
+    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums))
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
-        found = Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
-        if table.budget_by is None:
-            return found
-        return replace(found, budget_by=_find_budget_by(engine, policy, name=name, column=table.budget_by))
+        by = table.budget_by
+        budget_by = None if by is None else _find_budget_by(engine, policy, name=name, column=by)
+        return replace(found, privacy_unit=owner.column, budget_by=budget_by)
     link = _link(engine, policy, declared=table.link, name=name)
     if not owner.links:  # the column that holds the key is the unit
-        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+        return replace(found, privacy_unit=owner.column)
     if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
         raise shadowed(owner, place=policy.where(f"{place}.link"))
-    return Table(
-        name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link, calendar=calendar
-    )
+    # analysts see the unit of the other table as one more column of this one
+    return replace(found, columns=(*columns, (link.unit, link.unit_type)), privacy_unit=link.unit, link=link)
 
 
 def _find_budget_by(engine: Engine, policy: Policy, *, name: str, column: str) -> str:
