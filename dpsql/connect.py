@@ -155,6 +155,7 @@ def open_budget(
 
     terms = compute_terms(policy)
     record = open_ledger(place, terms)
+    # a larger budget in the policy is a wish until the curator grants it: the ledger's holds
     try:
         calendar = record.calendar
         periods = None if calendar is None else calendar.periods

@@ -125,6 +125,7 @@ def find_division(engine: Engine, policy: Policy, *, catalog: Catalog) -> Divisi
         for name, each in policy.tables.items()
         if isinstance(each, PrivateTable)
     }
+    # whose rows are whose is part of the rule: with other links the same unit may have another value
     declared = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
     rule = hashlib.sha256(json.dumps(declared).encode()).hexdigest()
     return Division(rule, find_data_version(engine, table.name) or "")
@@ -141,6 +142,7 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
         reason = f"The link compares {column.type} with {key.type}."
         hint = "Store both columns in one type, or link a view that casts one of them."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    # a link to the unit itself reads no other table, so that its key need not be unique
     if find_owner(policy.tables, name).links and not engine.unique(target, key.name):
         reason = "Two rows have the same key where the link leads, so a row could belong to two units."
         hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."

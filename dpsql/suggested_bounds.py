@@ -154,6 +154,7 @@ class BoundsPlan:
             result = release_external(self._session, each.release)
             found.append(_read_bound(each, _unpack(each.release.key, result.released)))
         new, current = collect_bounds(found), map_bounds(self._current)
+        # noise may have swapped the range of one row and that of the sum: the policy refuses such bounds
         new = widen_bounds(new, merge_bounds(current, new))
         bounds = check_bounds(merge_bounds(current, new))
         charged = loss if found else terms.nothing

@@ -261,6 +261,7 @@ def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | 
         return None
     if certificate is Certificate.pure:
         return PureFilter(total)
+    # theorem2 and optimal count items, whose number and epsilon are fixed when the ledger is made
     own = next((name for name, analyst in policy.analysts.items() if analyst.enabled), None)
     if own is not None:  # a limit in epsilon, where the total is a number of items, which is fixed for all together
         reason = f"The certificate {grant.certificate} fixes items for all analysts together; none has an own limit."
@@ -286,6 +287,7 @@ def _spread_over_items(limit: Fraction, items: int, *, certified: CertificateTer
         return certified.epsilon.value
     if certified.certificate is Certificate.pure:
         return _rounded_down(limit / items)
+    # rho of an item is epsilon^2 / 8, and so many of them are the limit: epsilon = sqrt(8 * limit / items)
     square = 8 * limit / items  # the items' rho, epsilon^2 / 8 each, must fit exactly: round down to four digits
     if square <= 0:
         return Fraction(0)

@@ -182,6 +182,7 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
         min(of_total.permanent, of_account.permanent),
         certificate=worst.certificate,
     )
+    # whose limit is the shorter one is said, of the currency that does not suffice
     if worst.refundable > remaining.refundable:
         own = of_account.refundable < of_total.refundable
     elif worst.permanent > remaining.permanent:
@@ -320,11 +321,13 @@ class ChargeLog:
 
     def describe(self, error: Error) -> None:
         """Say in the words of an error what was charged before it."""
+        # all private queries were answered, and what came after them failed, such as the SELECT around them
         if self.answers and self.is_complete and not error.charge:
             error.charge = STORED
             if error.code in _OWN_WORDS:
                 restate(error, f"{error.reason} {self._describe_sum()}".strip())
                 return
+        # nothing was charged: only an error of the ledger leaves doubt about that
         if not error.charge and not self.answers:
             if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
                 restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)

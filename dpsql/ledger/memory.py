@@ -101,6 +101,7 @@ class _Book:
 
     def draft(self) -> _Book:
         """Return a copy to change; what an earlier draft left behind is dropped."""
+        # lists and dicts are shared: an act that was undone may have appended to them, beyond `count`
         del self.record[self.count :]
         return replace(self, balances=dict(self.balances))
 
@@ -124,6 +125,7 @@ class _Book:
         event = make_event(self.head(), kind, body=body, at=at)
         self.record.append(event)
         self.count = event.seq
+        # the two indices that a database keeps: the settlement of an entry, and the reservations under a key
         if kind == "settled":
             self.settlements[int(str(body["entry"]))] = event.seq
         if kind == "reserved":

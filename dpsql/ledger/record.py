@@ -381,6 +381,7 @@ def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
             certificate = decode_certificate(json.loads(event.body)).certificate
         elif event.kind == "period":
             period = json.loads(event.body)["number"]
+        # units keep their values until the data version or the rule that gives them changes
         elif event.kind == "bumped":
             epoch, rule = epoch + 1, None
         elif event.kind == "divided":

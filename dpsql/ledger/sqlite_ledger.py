@@ -98,6 +98,7 @@ class SQLiteLedger(Durable[Path | str]):
     def _writing(self) -> Iterator[LedgerTransaction]:
         data_set = self._terms.data_set
         with self._file() as connection, self._sidecars.turn():
+            # the mark is read and written within the turn, so that it never says more than the file has
             mark, rows = self._sidecars.read_mark(), SQLiteRows(connection)
             with sqlite_files.transaction(connection):
                 hold_against(mark, rows, data_set=data_set)
@@ -220,6 +221,8 @@ def verify(path: Path | str) -> Verified:
         beside.read_mark(),
         decode_checkpoint(beside.read_checkpoint()),
     )  # before the file, which only ever goes on
+    # A file that nobody has open is read as immutable. If it is another one afterwards, somebody has written to it
+    # meanwhile, and what was found says nothing: it is then read again, beside the writer.
     before = beside.identify_rest()
     if before is not None:  # no process has it open, and reading it need not create a log beside it
         found, failure = None, None

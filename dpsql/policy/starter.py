@@ -189,6 +189,7 @@ def _reasons_of_keys(column: FoundColumn, table: FoundTable, *, leads_to: str | 
 
 def _ways(decisions: Mapping[str, Decision]) -> dict[str, str]:
     """Return the column by which each table leads, perhaps through others, to one with candidates, if it has none."""
+    # orders -> customers -> households: each round finds the tables that lead to those of the rounds before
     about_people = {name for name, decision in decisions.items() if decision.candidates}
     ways: dict[str, str] = {}
     grew = True

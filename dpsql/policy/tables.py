@@ -554,6 +554,7 @@ def find_owner(tables: Tables, name: str) -> Owner:
     link, unit = (table.link, table.privacy_unit) if isinstance(table, PrivateTable) else (None, None)
     if link is None:
         return Owner(name, unit or "")
+    # orders.customer_id -> customers.id, the unit of customers: the column of orders is the unit already
     beyond = find_owner(tables, find_target(tables, link) or "")
     if not beyond.links and fold(beyond.column) == fold(link.key):
         return Owner(name, link.column)

@@ -228,6 +228,7 @@ def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         before, after = f"{clause} ", " in place of LIMIT" if clause.form == "limit" else " at its end"
     if worst.refundable <= remaining.refundable:
         return f"{before}WITH ({delta}){after} would fit."
+    # cheaper queries of the same kind: a smaller bound of ALL PRIVATE, fewer keys, fewer partitions, a smaller epsilon
     fits = []
     bound = affordable // len(plan.query.measures or [None])
     if clause.shape == "all" and bound:
@@ -322,5 +323,6 @@ def expected_recall(candidate: Candidate, guess: Sequence[int], *, k: int, noise
         weights = counts * unit_weight(assume_groups_per_unit(request.max_groups_contributed))
     groups = Groups(counts, weights, others=tuple(np.zeros_like(counts) for _ in plan.price.others))
     trials = max(_LEAST_TRIALS, min(_TRIALS, _DRAWS // len(guess)))
+    # a group that ties with the k-th is as good as it
     shares = [sum(guess[row] >= guess[wanted - 1] for row in plan.draw(groups, noise).rows) for _ in range(trials)]
     return sum(shares) / (trials * wanted)
