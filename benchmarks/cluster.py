@@ -36,7 +36,7 @@ from dpsql.engines import Engine, Statement, open_exact
 from dpsql.open_engine import open_engine
 
 if TYPE_CHECKING:
-    from dpsql.engines.spark.engine import SparkEngine
+    from dpsql.engines.spark import SparkEngine
 
 QUICK = {"rows": 2_000, "pairs": 100_000, "workers": [2]}
 ASKED = {"unbounded": "k_bar = 1000", "at most 5 groups": "k_bar = 1000, max_groups_contributed = 5"}

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.engines import AttachedTable, CsvFile, Engine, RemoteFiles, ResultEvaluator
-    from dpsql.engines.lakes.folder import Folder
     from dpsql.engines.pool import EnginePool, PublicEngines
+    from dpsql.engines.sources import Folder
     from dpsql.materialized.remote_build import SchemaWriter
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
@@ -44,14 +44,14 @@ GROUP = "dpsql.engines"  # entry points of other packages: the word before the c
 _ENGINES = {
     "datafusion": "dpsql.engines.datafusion:DataFusionEngine.open",
     **dict.fromkeys(["mysql", "mariadb"], "dpsql.engines.mysql:MySQLEngine.open"),
-    **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
-    **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
-    "athena": "dpsql.engines.trino:AthenaEngine.open",
+    **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres:PostgresEngine.open"),
+    **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark:SparkEngine.open"),
+    "athena": "dpsql.engines.warehouses:AthenaEngine.open",
     "bigquery": "dpsql.engines.bigquery:BigQueryEngine.open",
-    "databricks": "dpsql.engines.databricks:DatabricksEngine.open",
-    "redshift": "dpsql.engines.redshift:RedshiftEngine.open",
-    "snowflake": "dpsql.engines.snowflake:SnowflakeEngine.open",
-    "trino": "dpsql.engines.trino:TrinoEngine.open",
+    "databricks": "dpsql.engines.warehouses:DatabricksEngine.open",
+    "redshift": "dpsql.engines.warehouses:RedshiftEngine.open",
+    "snowflake": "dpsql.engines.warehouses:SnowflakeEngine.open",
+    "trino": "dpsql.engines.warehouses:TrinoEngine.open",
 }
 
 
@@ -87,7 +87,7 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
             return database
         if is_session:
             _check_elsewhere(policy, isolated=isolated)
-            from dpsql.engines.spark.engine import SparkEngine
+            from dpsql.engines.spark import SparkEngine
 
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
@@ -134,7 +134,7 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
         open_member = first.open_cursor
     open_patterns: Callable[[], Engine] | None = None
     if is_apart:
-        from dpsql.engines.duckdb.worker.engine import open_pattern_worker
+        from dpsql.engines.duckdb.worker_engine import open_pattern_worker
 
         open_patterns = open_pattern_worker
     with ExitStack() as closing:
@@ -172,12 +172,12 @@ def open_schema_writer(
         reason = "This is no address of an engine that materializes tables."
         raise UsageError("database", reason, hint="Such as postgresql://curator@db.example/shop.", place="url")
     if engine.dialect.name == "Spark":
-        from dpsql.engines.spark.engine import SparkEngine
-        from dpsql.engines.spark.engine import open_writer as open_spark_writer
+        from dpsql.engines.spark import SparkEngine
+        from dpsql.engines.spark import open_writer as open_spark_writer
 
         other = engine if url is None else open_url(address, sources, time_limit=None)
         return open_spark_writer(cast("SparkEngine", other), source.materialized, owned=url is not None)
-    from dpsql.engines.postgres.schema_writer import open_writer
+    from dpsql.engines.postgres_writer import open_writer
 
     return open_writer(address.url, address.options, schema=source.materialized, reader=engine.read_role())
 
@@ -227,8 +227,14 @@ def open_evaluator(
     of time and memory, and never more than 1 GB. One that is `shared` with other sessions has the limits that it was
     made with, and stays open when the session closes it.
     """
-    from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator, choose_smaller
-    from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
+    from dpsql.engines.duckdb.evaluator import (
+        MEMORY_LIMIT,
+        SECONDS,
+        DuckDBEvaluator,
+        SharedEvaluator,
+        WorkerEvaluator,
+        choose_smaller,
+    )
 
     if shared is not None:
         return SharedEvaluator(shared)
@@ -241,7 +247,7 @@ def open_evaluator(
 def report_confinement(engine: Engine | None) -> tuple[str, ...]:
     """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
     from dpsql.engines import read_confinement
-    from dpsql.engines.duckdb.worker.evaluator import try_confinement
+    from dpsql.engines.duckdb.evaluator import try_confinement
 
     return try_confinement() if engine is None else read_confinement(engine)
 
@@ -319,7 +325,7 @@ def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
 
 def open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
     """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
-    from dpsql.engines.libraries import show_adapter_errors
+    from dpsql.engines.base import show_adapter_errors
 
     try:
         with show_adapter_errors():
@@ -385,7 +391,7 @@ def _open_duckdb(
         if database is not None and not isinstance(database, str | Path):
             reason = "An open connection is this process's, and cannot be isolated from it."
             raise UsageError("isolation-connection", reason, hint="Pass the path of the database file.")
-        from dpsql.engines.duckdb.worker.engine import WorkerEngine
+        from dpsql.engines.duckdb.worker_engine import WorkerEngine
 
         return WorkerEngine.open(database, local, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
     from dpsql.engines import load_libraries
@@ -410,7 +416,7 @@ def _find_table_source(name: str, table: Table, *, elsewhere: bool) -> Path | Cs
             return table.source
         if elsewhere and not table.source.exists():
             return table.source
-        from dpsql.engines.lakes.detection import find_folder
+        from dpsql.engines.lakes import find_folder
 
         return find_folder(table.source, place=f"table {name}")
     return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))

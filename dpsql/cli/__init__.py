@@ -315,7 +315,7 @@ def mcp(  # noqa: PLR0913 - the options of the command
     An assistant starts this command itself; it ends when the assistant closes its input.
     """
     from dpsql.engines import load_libraries
-    from dpsql.engines.libraries import refuse_adapter_debug
+    from dpsql.engines.base import refuse_adapter_debug
 
     refuse_adapter_debug()
     load_libraries("dpsql.session", "pyarrow")

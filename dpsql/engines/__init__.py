@@ -4,30 +4,26 @@ The engines themselves are imported by name (`dpsql.engines.duckdb.engine`), so 
 """
 
 from dpsql.engines.base import (
-    AttachedTable,
-    Column,
+    NOT_LOADED,
     Confined,
-    CsvFile,
     Engine,
     Exact,
-    ListedTable,
     PublicStatements,
-    Registered,
-    RemoteFiles,
     ResultEvaluator,
     Statement,
     Stop,
     Unchanging,
     Watchable,
     find_data_version,
+    load_libraries,
     open_exact,
     read_confinement,
     statement_stopped,
     take_turn,
 )
-from dpsql.engines.libraries import NOT_LOADED, load_libraries
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
+from dpsql.engines.sources import AttachedTable, Column, CsvFile, ListedTable, Registered, RemoteFiles
 
 __all__ = [
     "AttachedTable",

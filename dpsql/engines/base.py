@@ -1,102 +1,41 @@
-"""The seam of the engines: what a statement is, what holds exact results, and what every engine must do."""
+"""The seam of the engines: what a statement is, what holds exact results, what every engine must do, and how it runs.
+
+A statement runs in a background thread, beside which the calling thread can be interrupted at any point: DuckDB's own
+handling of Ctrl-C, as that of many drivers, comes late and as an ordinary error.
+
+An adapter's error may contain values of private rows, so it is shown to its author alone, with DPSQL_ADAPTER_DEBUG=1.
+Whoever starts the process with this variable has the engine's credentials, and can read the rows anyway. A server has
+other users: it refuses to start with the variable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from dpsql.dialects import Dialect, strip_type_details
-from dpsql.errors import EngineError, UsageError
+from dpsql.dialects import Dialect
+from dpsql.errors import EngineError, Error, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     import pyarrow as pa
+
+    from dpsql.engines.sources import Column
 
 Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
 LOOK = 0.1  # seconds between two calls of a stop signal
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table: its name, and its type in the words of the engine, without labels, fields and tags.
-
-    Those may come from rows, and what an engine says of its columns is shown to everybody. `collation` is the one by
-    which statements of this engine would compare the column; "" where that is by its bytes.
-    """
-
-    name: str
-    type: str
-    collation: str = ""
-
-    def __post_init__(self) -> None:
-        """Leave out of the type what may hold any text."""
-        object.__setattr__(self, "type", strip_type_details(self.type))
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """Table that an engine may read: the parts of its qualified name, and its columns.
-
-    It `is_stored` where its rows are known to be its own, and not computed as those of a view.
-    """
-
-    relation: tuple[str, ...]
-    columns: tuple[Column, ...]
-    is_stored: bool = False
-
-
-def open_exact_table(tables: Mapping[str, Registered], name: str) -> Registered:
-    """Return the table of this name; raise `UsageError` for one that the policy did not name."""
-    try:
-        return tables[name]
-    except KeyError:
-        raise UsageError(
-            "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
-        ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedTable:
-    """A table that a user may read, by the name that a policy gives it, with its keys where the engine knows them.
-
-    `leads_to` maps a column with a foreign key to the name of the other table. Keys of one column only are listed.
-    """
-
-    name: str
-    primary_key: tuple[str, ...] = ()
-    unique: frozenset[str] = frozenset()
-    leads_to: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CsvFile:
-    """A CSV file and the columns to load from it with the types they get; what else is in it does not exist."""
-
-    path: Path
-    columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFiles:
-    """Parquet files of a table at an address, such as "s3://bucket/events/*.parquet", which the engine reads itself."""
-
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttachedTable:
-    """A table of the schema main of a DuckDB file that dpsql itself has written, beside the data."""
-
-    path: Path
-    table: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -365,3 +304,123 @@ class _Described(Protocol):
 def find_descriptions(engine: Engine) -> Mapping[str, str]:
     """Return the descriptions of what is materialized that an engine read as it was opened; none of most engines."""
     return engine.descriptions if isinstance(engine, _Described) else _NONE
+
+
+_PATIENCE = 0.5  # seconds between two looks at a task; where waiting cannot be interrupted, this can
+_HEARTBEAT = 0.05  # seconds between two requests that a task stop
+Result = TypeVar("Result")
+
+
+class BackgroundTask(Generic[Result]):
+    """Act that runs once in a thread of its own; `done` is set once it has ended or was revoked.
+
+    An interrupt can arrive while the thread starts, and it is then unknown whether it will ever run. Thread and caller
+    therefore compete for one lock: the thread acts only if it gets the lock, and the caller revokes it with the lock.
+    `outcome` is what the act returned; every exception of it is discarded.
+    """
+
+    def __init__(self, act: Callable[[], Result], *, name: str) -> None:
+        self.done = threading.Event()
+        self.outcome: Result | None = None
+        self._first = threading.Lock()
+        self._act = act
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; an exception leaves open whether the task will run."""
+        self._thread.start()
+
+    def revoke(self) -> bool:
+        """Return True if the task has not begun, which it then never does."""
+        if not self._first.acquire(blocking=False):
+            return False
+        self.done.set()
+        return True
+
+    def _run(self) -> None:
+        if not self._first.acquire(blocking=False):
+            return
+        with suppress(BaseException):
+            self.outcome = self._act()
+        self.done.set()
+
+    def finish(self, *, seconds: float | None, stop: Stop | None, end: Callable[[], object]) -> Result | None:
+        """Run the task, and return its outcome; None after any failure, at the time limit, and soon after a stop.
+
+        The calling thread waits meanwhile. Where the task has begun and has to stop, `end` is called once.
+        """
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        step = _PATIENCE if stop is None else LOOK
+        try:
+            self._thread.start()
+            while not self.done.wait(min(step, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline or (stop is not None and stop()):
+                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
+        except BaseException as reason:
+            if not self.revoke():
+                end()
+            if not isinstance(reason, Exception):
+                raise
+            return None
+        return self.outcome
+
+
+def run_beside(
+    act: Callable[[], Result], *, name: str, seconds: float | None, stop: Stop | None, interrupt: Callable[[], object]
+) -> Result | None:
+    """Return what `act` returns, run in a thread beside this one, or None as `BackgroundTask.finish` does.
+
+    Where it has to stop, `interrupt` is called until it has ended.
+    """
+    task = BackgroundTask(act, name=name)
+
+    def end() -> None:
+        while not task.done.wait(_HEARTBEAT):
+            interrupt()
+
+    return task.finish(seconds=seconds, stop=stop, end=end)
+
+
+NOT_LOADED = "not-loaded"  # the code of the error
+
+
+def load_libraries(*names: str) -> None:
+    """Import modules that are not imported yet; call this before anything is reserved for a statement.
+
+    Raises `EngineError` for one that cannot be imported, as under a limit of memory.
+    """
+    for name in names:
+        if name in sys.modules:
+            continue
+        loaded = False
+        with suppress(ImportError, MemoryError, OSError):
+            import_module(name)
+            loaded = True
+        if not loaded:  # raised here: no context with paths of this machine hangs on it
+            package = name.partition(".")[0]
+            hint = f"Give this process more memory (ulimit -v), or install {package} again."
+            raise EngineError(NOT_LOADED, f"The package {package} cannot be loaded; nothing was charged.", hint=hint)
+
+
+_VARIABLE = "DPSQL_ADAPTER_DEBUG"
+_IS_SHOWN = os.environ.get(_VARIABLE, "") not in {"", "0"}  # as the process was started: nothing changes it later
+
+
+@contextmanager
+def show_adapter_errors() -> Iterator[None]:
+    """Write an exception of the body that is not dpsql's own to standard error, if the process was started for that."""
+    try:
+        yield
+    except BaseException as error:
+        if _IS_SHOWN and not isinstance(error, Error):
+            from traceback import print_exception
+
+            print_exception(error, file=sys.stderr)
+        raise
+
+
+def refuse_adapter_debug() -> None:
+    """Raise `UsageError` if the process was started to show the errors of adapters, as a server must not be."""
+    if _IS_SHOWN:
+        reason = f"With {_VARIABLE}, errors of the engine are shown, which may contain values of private rows."
+        raise UsageError("adapter-debug", reason, hint=f"Unset {_VARIABLE} and start the server again.")

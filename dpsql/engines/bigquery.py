@@ -7,25 +7,25 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects.warehouses import BIGQUERY
-from dpsql.engines.base import ListedTable, Registered, Statement
-from dpsql.engines.remote import ONE_SELECT, RemoteEngine, table_missing
-from dpsql.engines.warehouse import (
-    Sources,
-    choose_table,
-    import_driver,
-    list_texts,
-    load_driver,
-    name_decimal,
-    parse_address,
-    unreachable,
-)
+from dpsql.engines.base import Statement
+from dpsql.engines.remote import ONE_SELECT, RemoteEngine, count_limit, table_missing
+from dpsql.engines.sources import ListedTable, Registered
+from dpsql.engines.warehouse import Product, Sources, choose_table, list_texts, name_decimal
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from google.cloud import bigquery
 
-_GRACE = 2.0  # seconds after its time limit until BigQuery itself stops a job, in case this process died
+_PRODUCT = Product(
+    "BigQuery",
+    "bigquery",
+    "google.cloud.bigquery",
+    "bq",
+    parts=("project", "dataset"),
+    settings=("location", "credentials"),
+    options=frozenset(["api_endpoint", "maximum_bytes_billed"]),
+)
 _TYPES = {
     **dict.fromkeys(["INTEGER", "INT64"], "BIGINT"),
     **dict.fromkeys(["FLOAT", "FLOAT64"], "DOUBLE"),
@@ -54,7 +54,7 @@ class BigQueryEngine(RemoteEngine):
         self._job: Any = None
         self._limits = {
             "maximum_bytes_billed": most_bytes,
-            "job_timeout_ms": None if time_limit is None else max(1, round((time_limit + _GRACE) * 1_000)),
+            "job_timeout_ms": count_limit(time_limit, per_second=1_000),
         }
         super().__init__(BIGQUERY, self.look_up(sources), time_limit=time_limit)
 
@@ -68,10 +68,7 @@ class BigQueryEngine(RemoteEngine):
         Raises `EngineError` where BigQuery cannot be used, or has not a table; `UsageError` without the driver, or
         with another option.
         """
-        known = frozenset(["api_endpoint", "maximum_bytes_billed"])
-        bigquery = load_driver(
-            "google.cloud.bigquery", sources, options=options, of=("BigQuery", "bigquery"), known=known
-        )
+        bigquery = _PRODUCT.load_driver(sources, options)
         text, most = options.get("maximum_bytes_billed"), None
         if text is not None:
             if not text.isascii() or not text.isdecimal():
@@ -79,12 +76,12 @@ class BigQueryEngine(RemoteEngine):
                 hint, place = 'Such as maximum_bytes_billed = "10000000000".', "source.options.maximum_bytes_billed"
                 raise UsageError("source-option", reason, hint=hint, place=place)
             most = int(text)
-        address = parse_address(url, parts=("project", "dataset"), known=("location", "credentials"))
+        address = _PRODUCT.parse_address(url)
         settings = address.settings
         project = url.partition("://")[2].partition("/")[0]  # unlike a host, it may have a colon and capital letters
         client = None
         with suppress(Exception):
-            oauth = import_driver("google.oauth2.service_account", engine="BigQuery", extra="bigquery")
+            oauth = _PRODUCT.import_part("google.oauth2.service_account")
             file = settings.get("credentials")
             client = bigquery.Client(
                 project=project,
@@ -93,7 +90,7 @@ class BigQueryEngine(RemoteEngine):
                 client_options={name: options[name] for name in ("api_endpoint",) if name in options},
             )
         if client is None:
-            raise unreachable("BigQuery", client="bq")
+            raise _PRODUCT.unreachable()
         return cls(client, (project, address.path[0]), sources=sources, most_bytes=most, time_limit=time_limit)
 
     def fetch(self, statement: Statement) -> pa.Table:

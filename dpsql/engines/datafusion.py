@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import quote_name, quote_text
 from dpsql.dialects.datafusion import DATAFUSION
-from dpsql.engines.base import Column, CsvFile, Registered, RemoteFiles, Statement
-from dpsql.engines.lakes.folder import DataFile, Folder
+from dpsql.engines.base import Statement
 from dpsql.engines.remote import RemoteEngine
+from dpsql.engines.sources import Column, CsvFile, DataFile, Folder, Registered, RemoteFiles
 from dpsql.errors import EngineError, PolicyError, UsageError
 
 if TYPE_CHECKING:

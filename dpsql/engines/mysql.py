@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,13 +20,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 
 from dpsql.dialects.mysql import MARIADB, MAX_KEY_LENGTH, MYSQL
-from dpsql.engines.base import Column, CsvFile, Registered, Statement
-from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.remote import SingleConnectionEngine, table_missing
+from dpsql.engines.base import Statement
+from dpsql.engines.remote import GRACE, ConnectedEngine, import_driver, table_missing
+from dpsql.engines.sources import Column, CsvFile, Folder, Registered
 from dpsql.errors import EngineError, PolicyError, UsageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pymysql.connections import Connection
     from pymysql.cursors import Cursor
 
@@ -108,9 +108,7 @@ WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 
 
-def find_table(
-    connection: Connection[Any], name: str, *, database: str, source: Path | CsvFile | Folder | None
-) -> Registered:
+def find_table(connection: Connection[Any], name: str, *, database: str) -> Registered:
     """Return a table, "name" in the database of the address or "database.name". Raises `EngineError`."""
     before, dot, after = name.partition(".")
     relation = (before, after) if dot else (database, name)
@@ -120,7 +118,7 @@ def find_table(
             _COLUMNS.replace("%s", "{}").format(*(f"_utf8mb4 X'{part.encode().hex()}'" for part in relation))
         )
         rows = list(cursor.fetchall())
-    if not rows or source is not None:
+    if not rows:
         raise table_missing(name, engine="The database")
     columns = (
         Column(column, _type(kind.lower(), whole.lower()), _collation(kind.lower(), collation))
@@ -165,13 +163,14 @@ _OLD_NAMES = {"transaction_read_only": "tx_read_only"}  # of MariaDB before 11.1
 _PINNED = frozenset([*_SETTINGS, *_OLD_NAMES.values(), "max_statement_time", "max_execution_time"])
 _NAME = re.compile(r"[a-z_0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
 _MARIADB, _MYSQL = (10, 6), (8, 0, 31)  # the first that have all that statements use
 Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 
-class MySQLEngine(SingleConnectionEngine["Connection[Any]"]):
+class MySQLEngine(ConnectedEngine):
     """Engine on a server of MariaDB or MySQL; the tables stay there."""
+
+    survives_failure = True
 
     @classmethod
     def open(
@@ -184,61 +183,34 @@ class MySQLEngine(SingleConnectionEngine["Connection[Any]"]):
         """
         _check(options)
         address = read_address(url)
+        connect = partial(_connect, address, options, time_limit=time_limit)
+        connection = connect()
+        dialect = MARIADB if "MariaDB" in connection.get_server_info() else MYSQL
+        engine = cls(dialect, {}, connect=connect, time_limit=time_limit)
+        engine._connection, engine.default_schema = connection, str(address["database"])
+        engine._tables = engine.look_up_sources(sources, engine="The database")
+        return engine
 
-        def connect() -> Connection[Any]:
-            return _connect(address, options, time_limit=time_limit)
-
-        with ExitStack() as holds:
-            connection = connect()
-            holds.callback(connection.close)
-            database = str(address["database"])
-            tables = {
-                name: find_table(connection, name, database=database, source=source) for name, source in sources.items()
-            }
-            dialect = MARIADB if "MariaDB" in connection.get_server_info() else MYSQL
-            engine = cls(dialect, tables, connect=connect, time_limit=time_limit)
-            engine._connection, engine.default_schema = connection, database
-            holds.pop_all()
-            return engine
-
-    def answer(self, connection: Connection[Any], statement: Statement) -> pa.Table:
+    def answer(self, cursor: Cursor, statement: Statement) -> pa.Table:
         """Set the values of a statement, run it, and return its answer."""
-        from dpsql.engines.mysql import build_table
-
         if statement.parameters:
             values = (f"@dpsql_{at} = {_literal(value)}" for at, value in enumerate(statement.parameters, start=1))
-            connection.query(f"SET {', '.join(values)}")
-        with connection.cursor() as cursor:
-            cursor.execute(statement.sql)
-            return build_table(cursor)
-
-    def answers(self, connection: Connection[Any]) -> bool:
-        """Return whether the server still answers on a connection."""
-        with suppress(Exception):
-            connection.query("DO 1")
-            return True
-        return False
+            cursor.execute(f"SET {', '.join(values)}")
+        cursor.execute(statement.sql)
+        return build_table(cursor)
 
     def found(self, name: str) -> Registered:
         """Return the table "name" in the database of the address, or "database.name"."""
-        return find_table(self.open_connection(), name, database=self.default_schema, source=None)
+        return find_table(self.open_connection(), name, database=self.default_schema)
 
-    def cancel(self) -> None:
+    def stop(self, cursor: Cursor) -> None:
         """Ask the server, over a second connection, to stop what runs."""
-        if (connection := self._connection) is not None:
-            other = self._connect()
-            try:
-                other.query(f"KILL QUERY {connection.thread_id():d}")
-            finally:
-                other.close()
+        with closing(self._connect()) as other:
+            other.query(f"KILL QUERY {cursor.connection.thread_id():d}")
 
 
 def _check(options: Mapping[str, str]) -> None:
-    try:
-        import pymysql  # noqa: F401 - whether it is there
-    except ImportError:
-        reason, hint = "The driver of MySQL and MariaDB is not installed.", "pip install 'dpsql[mysql]'"
-        raise UsageError("not-installed", reason, hint=hint) from None
+    import_driver("pymysql", engine="MySQL and MariaDB", extra="mysql")
     for name in options:
         if name.lower() in _PINNED:
             reason, hint = f"dpsql sets the variable {name} itself.", "Leave it out of [source] options."
@@ -278,7 +250,7 @@ def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
         for name, value in _SETTINGS.items()
     )
     if time_limit is not None:
-        seconds = time_limit + _GRACE
+        seconds = time_limit + GRACE
         limit = (
             ("max_statement_time", f"{seconds:.3f}") if is_mariadb else ("max_execution_time", f"{seconds * 1e3:.0f}")
         )

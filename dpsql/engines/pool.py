@@ -28,12 +28,13 @@ from dpsql.engines.base import (
     statement_stopped,
     take_turn,
 )
-from dpsql.engines.file_versions import file_versions
+from dpsql.engines.sources import file_versions
 from dpsql.errors import EngineError, Error, UsageError
 
 if TYPE_CHECKING:
     from dpsql.dialects import Dialect
-    from dpsql.engines.base import Column, Engine, Exact, Statement, Stop
+    from dpsql.engines.base import Engine, Exact, Statement, Stop
+    from dpsql.engines.sources import Column
 
 
 class PublicEngines:

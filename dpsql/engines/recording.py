@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
-from dpsql.engines.base import Column, Engine, Exact, Statement, find_data_version, find_descriptions, take_turn
+from dpsql.engines.base import Engine, Exact, Statement, find_data_version, find_descriptions, take_turn
+from dpsql.engines.sources import Column
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:

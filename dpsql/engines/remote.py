@@ -7,34 +7,27 @@ the curator's.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, find_family
 from dpsql.engines.arrow_types import conformed
-from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import (
-    LOOK,
-    Column,
+    BackgroundTask,
     Exact,
-    ListedTable,
-    Registered,
     Statement,
     engine_closed,
     engine_failed,
     holding,
-    open_exact_table,
+    show_adapter_errors,
 )
-from dpsql.engines.libraries import show_adapter_errors
-from dpsql.errors import EngineError
+from dpsql.engines.sources import Column, ListedTable, Registered, open_exact_table
+from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,11 +157,11 @@ class RemoteEngine(ABC):
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB, whose language it is, compiles this regular expression."""
-        catalog = import_module("dpsql.engines.duckdb.catalog")  # by its name: to import this package takes no DuckDB
+        duckdb = import_module("dpsql.engines.duckdb.instance")  # by its name: to import this package takes no DuckDB
         with self._patterns:
             if self._bare is None:
-                self._bare = catalog.connect_bare()
-            return bool(catalog.compiles(self._bare, pattern))
+                self._bare = duckdb.connect_bare()
+            return bool(duckdb.compiles(self._bare, pattern))
 
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
@@ -210,11 +203,10 @@ class RemoteEngine(ABC):
         """Return whether the connection answers in time; one that does not may hang for minutes."""
         if type(self).lives is RemoteEngine.lives:
             return True
-        outcome: list[bool] = []
-        task = BackgroundTask(lambda: outcome.append(self.lives()), name="dpsql-touch")
+        task = BackgroundTask(self.lives, name="dpsql-touch")
         task.start()
         task.done.wait(_TOUCH)
-        return outcome == [True]
+        return task.outcome is True
 
     def _answer(self, statement: Statement, stop: Stop | None = None) -> pa.Table:
         with self._lock:
@@ -226,29 +218,20 @@ class RemoteEngine(ABC):
 
     def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
         """Return the answer, or None after any failure; wait where an interrupt can be received."""
-        outcome: list[pa.Table] = []
-        task = BackgroundTask(partial(self._carry_out, statement, outcome=outcome), name="dpsql-statement")
-        done = self._done = task.done
-        deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
-        step = _PATIENCE if stop is None else LOOK
-        try:
-            task.start()
-            while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline or (stop is not None and stop()):
-                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
-        except BaseException as reason:
-            if not task.revoke():
-                with suppress(Exception):
-                    self.cancel()
-                done.wait(_LAST_WAIT)
-            if not isinstance(reason, Exception):
-                raise
-            return None
-        return outcome[0] if outcome else None
 
-    def _carry_out(self, statement: Statement, *, outcome: list[pa.Table]) -> None:
-        with show_adapter_errors():
-            outcome.append(conformed(self.fetch(statement), statement.types))
+        def answer() -> pa.Table:
+            with show_adapter_errors():
+                return conformed(self.fetch(statement), statement.types)
+
+        task = BackgroundTask(answer, name="dpsql-statement")
+        self._done = task.done
+
+        def end() -> None:
+            with suppress(Exception):
+                self.cancel()
+            task.done.wait(_LAST_WAIT)
+
+        return task.finish(seconds=self._time_limit, stop=stop, end=end)
 
 
 def table_missing(name: str, *, engine: str) -> EngineError:
@@ -258,44 +241,69 @@ def table_missing(name: str, *, engine: str) -> EngineError:
     return EngineError("table-missing", reason, hint=hint, place=f"table {name}")
 
 
+def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN401 - a module of another package
+    """Return the module of a driver. Raises `UsageError` where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        reason, hint = f"The driver of {engine} is not installed.", f"pip install 'dpsql[{extra}]'"
+        raise UsageError("not-installed", reason, hint=hint) from None
+
+
 ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
+GRACE = 2.0  # seconds after its time limit until the engine itself stops a statement, in case this process died
 
 
-Connection = TypeVar("Connection", bound=_Closable)
+def count_limit(time_limit: float | None, *, per_second: int = 1) -> int | None:
+    """Return the limit that an engine is given for a statement, in its whole unit of time; None for none."""
+    return None if time_limit is None else max(1, round((time_limit + GRACE) * per_second))
 
 
-class SingleConnectionEngine(RemoteEngine, Generic[Connection]):
-    """Engine behind one connection; `connect` opens another with all settings on which the statements rely."""
+class ConnectedEngine(RemoteEngine):
+    """Engine behind one connection of its driver, whose cursors run one statement each.
+
+    `connect` opens another connection, with all settings on which the statements rely. A statement that fails takes the
+    connection with it, unless `survives_failure` and the connection still answers.
+    """
+
+    survives_failure = False
 
     def __init__(
         self,
         dialect: Dialect,
         tables: Mapping[str, Registered],
         *,
-        connect: Callable[[], Connection],
+        connect: Callable[[], Any],
         time_limit: float | None,
     ) -> None:
         super().__init__(dialect, tables, time_limit=time_limit)
         self._connect = connect
-        self._connection: Connection | None = None
+        self._connection: Any = None
+        self._running: Any = None
 
     @abstractmethod
-    def answer(self, connection: Connection, statement: Statement) -> pa.Table:
-        """Run one SELECT over the connection, and return its answer."""
+    def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of any driver
+        """Run one SELECT over a cursor of the driver, and return its answer."""
 
-    @abstractmethod
-    def answers(self, connection: Connection) -> bool:
-        """Return whether the server still answers on a connection."""
+    def stop(self, cursor: Any) -> None:  # noqa: ANN401 - of any driver
+        """Stop the statement of a cursor, called from another thread."""
+        cursor.cancel()
 
-    def open_connection(self) -> Connection:
+    def open_connection(self) -> Any:  # noqa: ANN401 - of any driver
         """Return the connection, a new one where the last one broke."""
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
+
+    def look_up_sources(self, sources: Mapping[str, object], *, engine: str) -> dict[str, Registered]:
+        """Return the tables of a policy as `look_up` does; one that is a file is missing in a server."""
+        for name, source in sources.items():
+            if source is not None:
+                self.disconnect()
+                raise table_missing(name, engine=engine)
+        return self.look_up(sources)
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its answer."""
@@ -303,34 +311,63 @@ class SingleConnectionEngine(RemoteEngine, Generic[Connection]):
             raise ValueError
         connection = self.open_connection()
         try:
-            return self.answer(connection, statement)
-        except Exception:
-            if not self.answers(connection) and self._connection is connection:
+            return self._fetch_over(connection, statement)
+        except BaseException:
+            is_usable = self.survives_failure and _answers(connection)
+            if not is_usable and self._connection is connection:  # and no other was opened for the next statement
                 self._connection = None
             raise
         finally:
-            if self._connection is not connection:  # broken, or replaced because its statement took too long
-                with suppress(Exception):
-                    connection.close()
+            self._close_former(connection)
+
+    def _fetch_over(self, connection: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of any driver
+        cursor = self._running = connection.cursor()
+        try:
+            return self.answer(cursor, statement)
+        finally:
+            if self._running is cursor:
+                self._running = None
+            with suppress(Exception):
+                cursor.close()
+
+    def _close_former(self, connection: Any) -> None:  # noqa: ANN401 - of any driver
+        """Close a connection that broke, or was replaced because its statement took too long."""
+        if self._connection is not connection:
+            with suppress(Exception):
+                connection.close()
+
+    def cancel(self) -> None:
+        """Stop the statement that runs."""
+        running = self._running
+        if running is not None:
+            self.stop(running)
 
     def lives(self) -> bool:
-        """Return whether the server still answers on the connection."""
+        """Return whether the server still answers on the connection: one that was idle for long may have ended."""
         connection = self._connection
         if connection is None:
             return False
-        answers = self.answers(connection)
-        if not answers or self._connection is not connection:  # broken, or replaced because it took too long
-            with suppress(Exception):
-                connection.close()
-        return answers
+        does_answer = _answers(connection)
+        if not does_answer and self._connection is connection:
+            self._connection = None
+        self._close_former(connection)
+        return does_answer
 
     def reconnect(self) -> bool:
         """Leave the connection, which broke or has a statement that does not end, and open another."""
-        self._connection = None
+        self._connection = self._running = None
         self._connection = self._connect()
         return True
 
     def disconnect(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _answers(connection: Any) -> bool:  # noqa: ANN401 - of any driver
+    with suppress(Exception), closing(connection.cursor()) as cursor:
+        cursor.execute("SELECT 1")
+        return len(cursor.fetchall()) == 1
+    return False

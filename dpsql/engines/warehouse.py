@@ -1,4 +1,4 @@
-"""Common part of the engines over warehouses: addresses, drivers, tables, and a connection that is replaced.
+"""Common part of the engines over warehouses: their addresses, drivers, values and tables.
 
 A warehouse has no session that is read-only: dpsql sends SELECTs alone, and the role that it is given should read
 alone. Values of parameters are bound as text, which the statement casts, since drivers round or quote other types.
@@ -14,15 +14,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpsql.dialects import Dialect
 from dpsql.engines.arrow_types import find_arrow_type
-from dpsql.engines.base import Column, ListedTable, Registered, Statement
-from dpsql.engines.remote import ONE_SELECT, RemoteEngine, table_missing
+from dpsql.engines.base import Statement
+from dpsql.engines.remote import ConnectedEngine, import_driver, table_missing
+from dpsql.engines.sources import Column, ListedTable, Registered
 from dpsql.errors import EngineError, PolicyError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ _EPOCH = date(1970, 1, 1)
 _TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = {} ORDER BY table_name"
 _JAVA = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _WIDEST = 38  # digits of DuckDB's DECIMAL
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,78 +48,76 @@ class Address:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def parse_address(
-    url: str, *, parts: Sequence[str], known: Iterable[str], needed: Mapping[str, str] = _NOTHING
-) -> Address:
-    """Return the parts of an address.
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What one warehouse has otherwise where it is opened.
 
-    Raises `EngineError` for one that lacks one of `parts`, of which the first is its host, or one of the `needed`
-    settings, each with an example; or that has a setting other than these and the `known`.
+    `extra` installs its `driver`, and `client` is a program that says why a login fails. Its address has `parts`, of
+    which the first is the host, may have `settings`, and has those that are `needed`, each with an example. `options`
+    are those of [source.options] that it takes, or say whether it takes one; `hint` names them then.
     """
-    known = {*known, *needed}
-    try:
-        split = urlsplit(url)
-        path = tuple(unquote(part) for part in split.path.split("/") if part)
-        settings = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
-        host, port = unquote(split.hostname or ""), split.port
-    except ValueError:
-        path, settings, host, port = (), {}, "", None
-    lacking = [name for name in needed if not settings.get(name)]
-    if not host or len(path) != len(parts) - 1 or lacking or not settings.keys() <= known:
-        form = f"{url.partition(':')[0]}://{'/'.join(map(str.upper, parts))}"
-        form += "".join(f"{'&' if at else '?'}{name}={needed[name]}" for at, name in enumerate(needed))
-        others = ", ".join(sorted(known - {*needed}))
-        sign = "&" if needed else "?"
-        hint = f"Write {form}, and after {sign} any of {others}." if others else f"Write {form}."
-        reason = "The address of the data does not have the parts that this engine needs."
-        if lacking and host:
-            reason = f"The address of the data has no {lacking[0]}, which this engine needs."
-        raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
-    user, password = (None if each is None else unquote(each) for each in (split.username, split.password))
-    return Address(host, port, path, user, password, settings)
 
+    name: str
+    extra: str
+    driver: str
+    client: str
+    parts: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    needed: Mapping[str, str] = field(default_factory=dict)
+    options: frozenset[str] | Callable[[str], bool] = frozenset()
+    hint: str = ""
 
-def import_driver(module: str, *, engine: str, extra: str) -> Any:  # noqa: ANN401 - a module of another package
-    """Return the module of a driver. Raises `UsageError` where it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        reason, hint = f"The driver of {engine} is not installed.", f"pip install 'dpsql[{extra}]'"
-        raise UsageError("not-installed", reason, hint=hint) from None
+    def load_driver(self, sources: Sources, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - of another package
+        """Return the driver, if the policy asks for what the warehouse has.
 
+        Raises `PolicyError` where a table of the policy is a file, and `UsageError` without the driver, and for an
+        option that is not known, or that dpsql sets itself.
+        """
+        if any(file is not None for file in sources.values()):
+            reason = "Warehouses read no files."
+            hint = "Load the file into the warehouse, and leave source out of the table."
+            raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+        driver = self.import_part(self.driver)
+        known, hint = self.options, self.hint
+        if isinstance(known, frozenset):
+            hint = f"The options are {', '.join(sorted(known))}."
+        for name in options:
+            if not (name in known if isinstance(known, frozenset) else known(name)):
+                reason = f"The option {name} is not known here, or dpsql sets it itself."
+                raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+        return driver
 
-def load_driver(
-    module: str,
-    sources: Sources,
-    *,
-    options: Mapping[str, str],
-    of: tuple[str, str],
-    known: frozenset[str] | Callable[[str], bool],
-    hint: str = "",
-) -> Any:  # noqa: ANN401 - a module of another package
-    """Return the driver `of` an engine, with the extra that installs it, if the policy asks for what the engine has.
+    def import_part(self, module: str) -> Any:  # noqa: ANN401 - of another package
+        """Return a module of the driver. Raises `UsageError` where it is not installed."""
+        return import_driver(module, engine=self.name, extra=self.extra)
 
-    Raises `PolicyError` where a table of the policy is a file, and `UsageError` without the driver, and for an option
-    that is not among the `known`, or that dpsql sets itself.
-    """
-    if any(file is not None for file in sources.values()):
-        reason = "Warehouses read no files."
-        hint = "Load the file into the warehouse, and leave source out of the table."
-        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
-    driver = import_driver(module, engine=of[0], extra=of[1])
-    if isinstance(known, frozenset):
-        hint = f"The options are {', '.join(sorted(known))}."
-    for name in options:
-        if not (name in known if isinstance(known, frozenset) else known(name)):
-            reason = f"The option {name} is not known here, or dpsql sets it itself."
-            raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
-    return driver
+    def parse_address(self, url: str) -> Address:
+        """Return the parts of an address. Raises `EngineError` for one that lacks a part, or has another setting."""
+        known = {*self.settings, *self.needed}
+        try:
+            split = urlsplit(url)
+            path = tuple(unquote(part) for part in split.path.split("/") if part)
+            settings = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
+            host, port = unquote(split.hostname or ""), split.port
+        except ValueError:
+            path, settings, host, port = (), {}, "", None
+        lacking = [name for name in self.needed if not settings.get(name)]
+        if not host or len(path) != len(self.parts) - 1 or lacking or not settings.keys() <= known:
+            form = f"{url.partition(':')[0]}://{'/'.join(map(str.upper, self.parts))}"
+            form += "".join(f"{'&' if at else '?'}{name}={self.needed[name]}" for at, name in enumerate(self.needed))
+            others, sign = ", ".join(sorted(self.settings)), "&" if self.needed else "?"
+            hint = f"Write {form}, and after {sign} any of {others}." if others else f"Write {form}."
+            reason = "The address of the data does not have the parts that this engine needs."
+            if lacking and host:
+                reason = f"The address of the data has no {lacking[0]}, which this engine needs."
+            raise EngineError("engine-unreachable", reason, hint=hint, place="source.url")
+        user, password = (None if each is None else unquote(each) for each in (split.username, split.password))
+        return Address(host, port, path, user, password, settings)
 
-
-def unreachable(engine: str, *, client: str) -> EngineError:
-    """Return the error for a warehouse that cannot be reached; its own words may hold a password."""
-    hint = f"Check the address, the user and the credentials; {client} says more."
-    return EngineError("engine-unreachable", f"{engine} cannot be reached.", hint=hint, place="source.url")
+    def unreachable(self, how: str = "") -> EngineError:
+        """Return the error for a warehouse that cannot be reached, `how`; its own words may hold a password."""
+        hint = f"Check the address, the user and the credentials; {self.client} says more."
+        return EngineError("engine-unreachable", f"{self.name}{how} cannot be reached.", hint=hint, place="source.url")
 
 
 def list_texts(values: Iterable[object], *, of_java: bool = False) -> list[str | None]:
@@ -226,116 +222,85 @@ def choose_table(
     return Registered(found[0], tuple(column for column in tables[found[0]] if times[column.name.lower()] == 1))
 
 
-class ConnectedWarehouse(RemoteEngine):
-    """Warehouse behind one connection of its driver; a statement that fails takes the connection with it.
+class Warehouse(ConnectedEngine):
+    """Warehouse behind one connection of its driver.
 
-    `connect` opens a connection whose session has all settings on which the statements rely.
+    `columns_sql` reads schema, table, column and type of the columns of a table, and the digits of numbers if the type
+    does not say them, by its schema and its name. Names are lower-case where it `folds_names`.
     """
 
-    def __init__(
-        self, dialect: Dialect, names: Iterable[str], *, connect: Callable[[], Any], time_limit: float | None
-    ) -> None:
-        self._connect = connect
-        self._connection: Any = connect()
-        self._running: Any = None
-        super().__init__(dialect, self.look_up(names), time_limit=time_limit)
+    product: ClassVar[Product]
+    of: ClassVar[Dialect]
+    columns_sql: ClassVar[str]
+    folds_names: ClassVar[bool] = True
+
+    def __init__(self, place: tuple[str, ...], *, connect: Callable[[], Any], time_limit: float | None) -> None:
+        """Make an engine without tables at a `place`, the catalog and the schema of the address."""
+        super().__init__(self.of, {}, connect=connect, time_limit=time_limit)
+        self._catalog = place[:1]
+        if len(place) > 1:
+            self.default_schema = place[1].lower() if self.folds_names else place[1]
+
+    @classmethod
+    def open(cls, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None = None) -> Self:
+        """Open the warehouse at an address, as `connector` of its class has it.
+
+        Raises `EngineError` where it cannot be reached, or has not a table; `PolicyError` for a table that is a file;
+        `UsageError` without the driver, or with another option.
+        """
+        driver = cls.product.load_driver(sources, options)
+        address = cls.parse_address(url)
+        connect = cls.connector(driver, address, options=options, time_limit=time_limit)
+        engine, is_open = cls(address.path, connect=connect, time_limit=time_limit), False
+        with suppress(Exception):
+            engine.try_connection()
+            is_open = True
+        if not is_open:
+            raise cls.product.unreachable()
+        engine._tables = engine.look_up(sources)
+        return engine
+
+    @classmethod
+    def parse_address(cls, url: str) -> Address:
+        """Return the parts of an address."""
+        return cls.product.parse_address(url)
+
+    @classmethod
+    @abstractmethod
+    def connector(
+        cls,
+        driver: Any,  # noqa: ANN401 - a module of another package
+        address: Address,
+        *,
+        options: Mapping[str, str],
+        time_limit: float | None,
+    ) -> Callable[[], Any]:
+        """Return what opens a connection, and does not connect yet. Raises `EngineError` for another address."""
+
+    def try_connection(self) -> None:
+        """Connect; raise some exception where that fails."""
+        self.open_connection()
+
+    @abstractmethod
+    def name_type(self, name: str, *digits: int | None) -> str:
+        """Return DuckDB's name of a type, or the warehouse's for one that dpsql does not compute with."""
+
+    def found(self, name: str) -> Registered:
+        """Return the table "name" of the schema in the address, or "schema.name"."""
+        schema, _, table = (name.lower() if self.folds_names else name).rpartition(".")
+        wanted = (schema or self.default_schema, table)
+        rows = self.read_catalog(Statement(self.columns_sql, wanted, ("VARCHAR",) * 4))
+        found = (
+            ((*self._catalog, str(row[0]), str(row[1])), str(row[2]), self.name_type(str(row[3]), *row[4:]))
+            for row in rows
+        )
+        return choose_table(name, found, engine=self.product.name, wanted=wanted)
 
     def list_tables(self) -> Iterable[ListedTable]:
         """Return the tables and views of `default_schema`, of those that this user may read."""
         place = self.dialect.parameter.replace("{n}", "1")
         listed = self.fetch(Statement(_TABLES.format(place), (self.default_schema,), ("VARCHAR",)))
         return [ListedTable(str(name)) for name in listed.column(0).to_pylist()]
-
-    @abstractmethod
-    def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of any driver
-        """Run one SELECT over a cursor of the driver, and return its answer."""
-
-    def stop(self, cursor: Any) -> None:  # noqa: ANN401 - of any driver
-        """Stop the statement of a cursor, called from another thread."""
-        cursor.cancel()
-
-    def fetch(self, statement: Statement) -> pa.Table:
-        """Send one SELECT and return its answer; over a new connection after a failure."""
-        if ONE_SELECT.match(statement.sql) is None:
-            raise ValueError
-        if self._connection is None:
-            self._connection = self._connect()
-        connection = self._connection
-        cursor = connection.cursor()
-        self._running = cursor
-        try:
-            return self.answer(cursor, statement)
-        except BaseException:
-            if self._connection is connection:  # and no other was made meanwhile, for the next statement
-                self._connection = None
-            with suppress(Exception):
-                connection.close()
-            raise
-        finally:
-            if self._running is cursor:
-                self._running = None
-            with suppress(Exception):
-                cursor.close()
-
-    def cancel(self) -> None:
-        """Stop the statement that runs."""
-        running = self._running
-        if running is not None:
-            self.stop(running)
-
-    def answers(self) -> bool:
-        """Return whether the session of the connection still answers, for the `lives` of a warehouse that has one."""
-        connection = self._connection
-        if connection is None:
-            return False
-        does_answer = False
-        with suppress(Exception), closing(connection.cursor()) as cursor:
-            cursor.execute("SELECT 1")
-            does_answer = len(cursor.fetchall()) == 1
-        if not does_answer or self._connection is not connection:  # broken, or replaced because it took too long
-            with suppress(Exception):
-                connection.close()
-        return does_answer
-
-    def reconnect(self) -> bool:
-        """Leave the connection, which broke or has a statement that does not end, and open another."""
-        self._connection = self._running = None
-        self._connection = self._connect()
-        return True
-
-    def disconnect(self) -> None:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
-class CatalogWarehouse(ConnectedWarehouse):
-    """Warehouse whose address names a catalog and a schema, the `place`; names of tables are lower-case.
-
-    `columns_sql` reads schema, table, column and type of the columns of a table, by its schema and its name.
-    """
-
-    of: ClassVar[Dialect]
-    engine: ClassVar[str]
-    columns_sql: ClassVar[str]
-
-    def __init__(self, place: tuple[str, ...], names: Iterable[str], *, connect: Any, time_limit: float | None) -> None:  # noqa: ANN401
-        self._place = place
-        self.default_schema = place[1].lower()
-        super().__init__(self.of, names, connect=connect, time_limit=time_limit)
-
-    @abstractmethod
-    def name_type(self, name: str) -> str:
-        """Return DuckDB's name of a type, or the warehouse's for one that dpsql does not compute with."""
-
-    def found(self, name: str) -> Registered:
-        """Return the table "name" or "schema.name" of the catalog; names are lower-case."""
-        schema, _, table = name.lower().rpartition(".")
-        wanted = (schema or self.default_schema, table)
-        rows = self.read_catalog(Statement(self.columns_sql, wanted, ("VARCHAR",) * 4))
-        found = (((self._place[0], str(row[0]), str(row[1])), str(row[2]), self.name_type(str(row[3]))) for row in rows)
-        return choose_table(name, found, engine=self.engine, wanted=wanted)
 
     def read_catalog(self, statement: Statement) -> list[tuple[Any, ...]]:
         """Return the rows of a statement of the catalog, none where it fails."""
@@ -344,15 +309,32 @@ class CatalogWarehouse(ConnectedWarehouse):
         return []
 
 
-Warehouse = TypeVar("Warehouse", bound=ConnectedWarehouse)
+def _leave(_: object) -> None:
+    """Leave what a statement that makes a setting returned."""
 
 
-def open_tables(connect: Callable[[], Warehouse], sources: Sources, *, engine: str, client: str) -> Warehouse:
-    """Return a warehouse with its tables. Raises `EngineError` where it cannot be reached, or has not a table."""
-    warehouse = None
-    with suppress(Exception):
-        warehouse = connect()
-    if warehouse is None:
-        raise unreachable(engine, client=client)
-    warehouse._tables = warehouse.look_up(sources)  # noqa: SLF001 - of this module
-    return warehouse
+def open_session(
+    connect: Callable[[], Any],
+    settings: Iterable[str],
+    *,
+    tried: Iterable[str] = (),
+    finish: Callable[[Any], object] = _leave,
+) -> Any:  # noqa: ANN401 - of any driver
+    """Return a connection after statements that make settings; those that are `tried` may fail.
+
+    `finish` is called with the cursor of each, for drivers that run a statement as its rows are fetched.
+    """
+    connection = connect()
+    try:
+        with closing(connection.cursor()) as cursor:
+            for sql in settings:
+                cursor.execute(sql)
+                finish(cursor)
+        for sql in tried:
+            with suppress(Exception), closing(connection.cursor()) as cursor:
+                cursor.execute(sql)
+    except BaseException:
+        with suppress(Exception):
+            connection.close()
+        raise
+    return connection

@@ -22,7 +22,7 @@ from dpsql.dialects import ENUM
 from dpsql.engines import Column
 from dpsql.engines.duckdb.catalog import describe
 from dpsql.engines.duckdb.materialization_writer import MADE, MaterializationWriter, open_writer
-from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.sources import Folder
 from dpsql.errors import EngineError, PolicyError
 from dpsql.materialized.lookup import (
     FileFingerprint,
@@ -40,7 +40,7 @@ from dpsql.materialized.lookup import (
     write_state,
 )
 from dpsql.policy import Policy, PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.tree import parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements

@@ -27,7 +27,7 @@ from typing import Self
 from dpsql.dialects import DUCKDB, ENUM
 from dpsql.engines import AttachedTable, Column, CsvFile, Engine, RemoteFiles
 from dpsql.engines.base import SchemaReader, find_descriptions
-from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.sources import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold

@@ -27,7 +27,7 @@ from dpsql import (
 )
 from dpsql.curator import write_starter
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
-from dpsql.engines import Column, Registered, RemoteEngine, Statement, libraries, open_exact, remote
+from dpsql.engines import Column, Registered, RemoteEngine, Statement, base, open_exact, remote
 from dpsql.sql.ir.tree import BIGINT, Call, ColumnRef, Expression
 from dpsql.sql.render.portable import PortableWriter
 
@@ -111,7 +111,7 @@ def test_a_starter_policy_lists_the_tables_of_an_adapter(address: DataSource) ->
 def test_an_adapter_whose_catalog_cannot_be_read_is_refused(
     shown: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(libraries, "_IS_SHOWN", shown)
+    monkeypatch.setattr(base, "_IS_SHOWN", shown)
     source = _address("sqlite", tmp_path, monkeypatch)
     import sqlite
 

@@ -26,7 +26,7 @@ def who_uses(name: str) -> set[str]:
 
 def test_only_a_release_opens_exact_results() -> None:
     releases = {"plan/release.py", "pate.py", "suggested_bounds.py"}
-    worker = "engines/duckdb/worker/main.py"  # sends what it read to the front, where it is sealed again
+    worker = "engines/duckdb/worker.py"  # sends what it read to the front, where it is sealed again
     suite = "testing/queries.py"  # compares engines over tables of its own
     assert who_uses("open_exact") == {"engines/__init__.py", worker, suite, *releases}  # base.py defines it
 
@@ -38,8 +38,8 @@ def test_only_the_composition_root_names_real_parts() -> None:
         "connect.py",
         "curator.py",
     }
-    assert who_uses("SQLiteLedger") <= {"ledger/sqlite/ledger.py", "ledger/__init__.py", "open_ledger.py"}
-    assert who_uses("PostgresLedger") <= {"ledger/postgres/ledger.py", "open_ledger.py"}
+    assert who_uses("SQLiteLedger") <= {"ledger/sqlite_ledger.py", "ledger/__init__.py", "connect.py"}
+    assert who_uses("PostgresLedger") <= {"ledger/postgres_ledger.py", "connect.py"}
     assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {
         "open_engine.py",
         "testing/kit.py",
@@ -62,7 +62,7 @@ def test_no_randomness_but_the_operating_systems() -> None:
 
 def test_nothing_is_logged_or_printed() -> None:
     assert who_uses("logging") == set()
-    silencers = {"engines/trino.py", "engines/spark/session.py", "server/mcp/__init__.py"}  # of clients' logs
+    silencers = {"engines/warehouses.py", "engines/spark_session.py", "server/mcp/__init__.py"}  # of clients' logs
     assert who_uses("getLogger") == silencers
     assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
 

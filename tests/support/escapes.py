@@ -146,7 +146,7 @@ protocol.send(answers, protocol.message(done=[name for name, act in ACTS.items()
 HOSTILE = """
 import sys
 sys.path[:] = sys.argv[1:]
-from dpsql.engines.duckdb.worker import main as worker_main, protocol
+from dpsql.engines.duckdb import protocol, worker as worker_main
 def hostile(engine, asked, *, answers):
     exec({text!r}, dict(probes={probes!r}, answers=answers, protocol=protocol))
 worker_main._answer = hostile
@@ -160,8 +160,8 @@ def attempted(folder: Path) -> dict[str, object]:
     import duckdb
 
     from dpsql.engines import Statement
-    from dpsql.engines.duckdb.worker import engine as worker
-    from dpsql.engines.duckdb.worker import protocol
+    from dpsql.engines.duckdb import protocol
+    from dpsql.engines.duckdb import worker_engine as worker
     from dpsql.errors import EngineError
 
     data, outside = folder / "events.duckdb", folder / "ledger.sqlite"

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
+from dpsql.engines.duckdb.evaluator import SharedEvaluator, WorkerEvaluator
 
 __all__ = ["evaluated"]
 

@@ -39,7 +39,7 @@ def live(database: str, kind: str) -> None:
     """Run a statement that spills, again and again, until killed."""
     from dpsql.engines import Statement
     from dpsql.engines.duckdb.engine import DuckDBEngine
-    from dpsql.engines.duckdb.worker.engine import WorkerEngine
+    from dpsql.engines.duckdb.worker_engine import WorkerEngine
 
     opened = WorkerEngine if kind == "process" else DuckDBEngine
     engine = opened.open(database, {"reads": None}, memory_limit="60MB", threads=2)

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.engines import Column, Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.lakes.detection import find_folder
+from dpsql.engines.lakes import find_folder
 from dpsql.errors import Error
 
 PLACE = "table t"

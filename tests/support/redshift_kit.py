@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.engines import Statement
-from dpsql.engines.redshift import RedshiftEngine
+from dpsql.engines.warehouses import RedshiftEngine
 
 __all__ = ["RedshiftOnPostgres", "write_for_postgres"]
 

@@ -22,7 +22,7 @@ from support.engine_kit_spark import OPTIONS
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.engines.spark.engine import SparkEngine
+from dpsql.engines.spark import SparkEngine
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery

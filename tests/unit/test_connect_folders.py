@@ -82,7 +82,7 @@ def near(answer: dict[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("isolation", [None, "process"])
-@pytest.mark.filterwarnings("ignore::dpsql.open_ledger.MemoryLedgerWarning")
+@pytest.mark.filterwarnings("ignore::dpsql.connect.MemoryLedgerWarning")
 def test_private_answers_count_the_rows_that_are_there(made: Path, isolation: str | None) -> None:
     with dpsql.connect(policy=made / "policy.toml", isolation=isolation) as session:
         assert near(dict(session.sql(SQL).fetchall()))
@@ -96,7 +96,7 @@ def test_private_answers_count_the_rows_that_are_there(made: Path, isolation: st
             session.sql("SELECT n FROM reads GROUP BY n TOP 1 PRIVATE")
 
 
-@pytest.mark.filterwarnings("ignore::dpsql.open_ledger.MemoryLedgerWarning")
+@pytest.mark.filterwarnings("ignore::dpsql.connect.MemoryLedgerWarning")
 def test_a_borrowed_connection_reads_a_folder_too(made: Path) -> None:
     with duckdb.connect() as connection, dpsql.connect(connection, policy=made / "policy.toml") as session:
         assert near(dict(session.sql(SQL).fetchall()))
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_folder_is_said_at_its_table(tmp_path: Path) -> Non
 
 def test_no_package_is_loaded_that_no_table_needs(tmp_path: Path) -> None:
     packages = {"deltalake", "pyiceberg", "pyarrow", "duckdb"}
-    code = f"import sys, dpsql.engines.lakes.detection; print({packages} & set(sys.modules))"
+    code = f"import sys, dpsql.engines.lakes; print({packages} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert found.stdout == "set()\n"
 

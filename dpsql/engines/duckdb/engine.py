@@ -15,24 +15,19 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from dpsql.dialects import DUCKDB
-from dpsql.engines.background import run_beside
-from dpsql.engines.base import (
+from dpsql.engines.base import Exact, Statement, engine_closed, engine_failed, holding, run_beside
+from dpsql.engines.duckdb import catalog, instance, placement
+from dpsql.engines.scratch import ScratchFolder
+from dpsql.engines.sources import (
     AttachedTable,
     Column,
     CsvFile,
-    Exact,
+    Folder,
     Registered,
     RemoteFiles,
-    Statement,
-    engine_closed,
-    engine_failed,
-    holding,
+    digest_versions,
     open_exact_table,
 )
-from dpsql.engines.duckdb import catalog, settings
-from dpsql.engines.file_versions import digest_versions
-from dpsql.engines.lakes.folder import Folder
-from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +62,7 @@ class DuckDBEngine:
         """Use `open` or `borrow` instead: they know what must be true of a connection and what it `holds`."""
         self._connection = connection
         self._tables = dict(tables)
-        self._sealed = sealed
+        self.sealed = sealed  # whether it was opened, not borrowed
         self._holds = holds
         self._time_limit = time_limit
         self._versions = versions
@@ -100,10 +95,10 @@ class DuckDBEngine:
         before = digest_versions(database, sources)
         with ExitStack() as holds:
             folder = spill or holds.enter_context(ScratchFolder()).path
-            connection = holds.enter_context(catalog.connect_sealed(str(folder), memory_limit, threads=threads))
-            home = None if database is None else catalog.attach(connection, database)
-            paths = catalog.place(connection, sources, home=home, sealed=True)
-            catalog.lock(connection)
+            connection = holds.enter_context(instance.connect_sealed(str(folder), memory_limit, threads=threads))
+            home = None if database is None else instance.attach(connection, database)
+            paths = placement.place(connection, sources, home=home, sealed=True)
+            instance.lock(connection)
             tables = {
                 name: replace(
                     catalog.describe(connection, name, relation=path), is_stored=catalog.is_stored(connection, path)
@@ -126,16 +121,16 @@ class DuckDBEngine:
         """
         if not isinstance(connection, duckdb.DuckDBPyConnection):
             raise UsageError("not-a-connection", "An open DuckDB connection is needed.", hint="duckdb.connect(...)")
-        home = catalog.resident_database(connection)
+        home = instance.resident_database(connection)
         with ExitStack() as holds:
             cursor = holds.enter_context(connection.cursor())
-            catalog.refuse_macros(cursor)
-            settings.pin(cursor)
+            instance.refuse_macros(cursor)
+            instance.pin(cursor)
             with suppress(EngineError):  # the settings of a user's connection may be locked
-                catalog.make_quiet(cursor)
-            paths = catalog.place(cursor, sources, home=home, sealed=False)
+                instance.make_quiet(cursor)
+            paths = placement.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
-            settings.pin_search_path(cursor)
+            instance.pin_search_path(cursor)
             return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
 
     def open_cursor(self) -> DuckDBEngine:
@@ -145,20 +140,15 @@ class DuckDBEngine:
         """
         with ExitStack() as holds:
             cursor = holds.enter_context(self._connection.cursor())
-            catalog.check_cursor(cursor)
+            instance.check_cursor(cursor)
             return type(self)(
                 cursor,
                 self._tables,
-                sealed=self._sealed,
+                sealed=self.sealed,
                 holds=holds.pop_all(),
                 time_limit=self._time_limit,
                 versions=self._versions,
             )
-
-    @property
-    def sealed(self) -> bool:
-        """Whether this engine was opened, not borrowed."""
-        return self._sealed
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
@@ -183,24 +173,25 @@ class DuckDBEngine:
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
         with self._patterns:
-            self._require_open()
+            if not self._release.alive:
+                raise engine_closed()
             if self._bare is None:
-                self._bare = self._holds.enter_context(catalog.connect_bare())
-            return catalog.compiles(self._bare, pattern)
+                self._bare = self._holds.enter_context(instance.connect_bare())
+            return instance.compiles(self._bare, pattern)
 
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
         with holding(self._lock, stop):
-            is_ready = self._release.alive and not self._sealed and settings.has_pinned(self._connection)
+            is_ready = self._release.alive and not self.sealed and instance.has_pinned(self._connection)
             if not is_ready:
                 lives = False  # after an internal error DuckDB refuses all statements of an instance
                 with suppress(duckdb.Error, RuntimeError):
                     lives = self._release.alive and self._connection.execute("SELECT 1").fetchall() == [(1,)]
                 if not lives:
                     raise engine_closed()
-                if not self._sealed:
-                    raise settings.changed()
+                if not self.sealed:
+                    raise instance.changed()
             yield
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
@@ -230,7 +221,8 @@ class DuckDBEngine:
             return self._connection.sql(only, params=list(statement.parameters)).to_arrow_table()
 
         with self._lock:
-            self._require_open()
+            if not self._release.alive:
+                raise engine_closed()
             table = run_beside(
                 fetch,
                 name="dpsql-statement",
@@ -241,10 +233,6 @@ class DuckDBEngine:
         if table is None:
             raise engine_failed()
         return table
-
-    def _require_open(self) -> None:
-        if not self._release.alive:
-            raise engine_closed()
 
 
 _OF_PARENT = list[ExitStack]()

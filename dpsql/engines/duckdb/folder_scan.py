@@ -22,12 +22,11 @@ import duckdb
 
 from dpsql.dialects import quote_name, quote_text, strip_type_details
 from dpsql.dialects.duckdb_releases import release
-from dpsql.engines.base import RemoteFiles
-from dpsql.engines.lakes.detection import MOST_FILES, is_hidden, read_partitions
-from dpsql.engines.lakes.folder import DataAddress, DataFile, Field, Folder, RemoteFolder
+from dpsql.engines.duckdb.instance import TROUBLE, require_setting
+from dpsql.engines.lakes import MOST_FILES, is_hidden, read_partitions
+from dpsql.engines.sources import DataAddress, DataFile, Field, Folder, RemoteFiles, RemoteFolder
 from dpsql.errors import EngineError, PolicyError, UsageError
 
-_TROUBLE = (duckdb.Error, RuntimeError, ValueError)
 _FOOTERS = """
     SELECT file_name, name, coalesce(num_children, 0), field_id, duckdb_type, coalesce(type, '')
     FROM system.main.parquet_schema({files}) {order}
@@ -109,7 +108,7 @@ def _check_files(files: Sequence[DataFile], *, place: str) -> None:
 def _footers(connection: duckdb.DuckDBPyConnection, files: Sequence[_File]) -> Mapping[str, tuple[_Stored, ...]] | None:
     """Return the columns of every file, or None where one is no Parquet file."""
     found: dict[str, list[tuple[str, int, int | None, str, str]]] = {str(file.path): [] for file in files}
-    with suppress(*_TROUBLE, LookupError):
+    with suppress(*TROUBLE, LookupError):
         for start in range(0, len(files), _AT_ONCE):
             listed = _list([quote_text(str(file.path)) for file in files[start : start + _AT_ONCE]])
             for path, *element in connection.execute(_FOOTERS.format(files=listed, order=release().footers)).fetchall():
@@ -252,7 +251,7 @@ _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 def load_network(connection: duckdb.DuckDBPyConnection) -> None:
     """Load httpfs as the user has it installed, with persistent secrets and checked certificates."""
     loaded = False
-    with suppress(*_TROUBLE):
+    with suppress(*TROUBLE):
         connection.execute("SET GLOBAL allow_persistent_secrets = true")
         connection.execute("LOAD httpfs")
         loaded = True
@@ -263,17 +262,11 @@ def load_network(connection: duckdb.DuckDBPyConnection) -> None:
     settings = {"enable_server_cert_verification": "true", "enable_curl_server_cert_verification": "true"}
     if (file := _find_certificates()) is not None:
         settings["ca_cert_file"] = file
-    with suppress(*_TROUBLE):
-        known = "SELECT name FROM system.main.duckdb_settings()"
-        names = {name for (name,) in connection.execute(known).fetchall()}
-        for name in settings.keys() & names:
-            connection.execute(f"SET GLOBAL {name} = {quote_text(settings[name])}")
-        return
-    raise EngineError(
-        "engine-settings",
-        "DuckDB refused a setting that dpsql needs.",
-        hint="Install a version of DuckDB that dpsql supports.",
-    )
+    names: set[str] = set()
+    with suppress(*TROUBLE):
+        names |= {name for (name,) in connection.execute("SELECT name FROM system.main.duckdb_settings()").fetchall()}
+    for name in settings.keys() & names:
+        require_setting(connection, f"SET GLOBAL {name} = {quote_text(settings[name])}")
 
 
 def _find_certificates() -> str | None:
@@ -343,7 +336,7 @@ def _find_root(url: str) -> str:
 
 
 def _list_addresses(connection: duckdb.DuckDBPyConnection, pattern: str, *, place: str, at_most: int) -> Sequence[str]:
-    with suppress(*_TROUBLE):
+    with suppress(*TROUBLE):
         sql = f"SELECT file FROM system.main.glob($1) ORDER BY file LIMIT {at_most:d}"  # noqa: S608 - a number
         return [file for (file,) in connection.execute(sql, [pattern]).fetchall()]
     raise unreadable(place)

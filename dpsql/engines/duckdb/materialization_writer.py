@@ -13,10 +13,10 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.base import CsvFile, RemoteFiles
-from dpsql.engines.duckdb import catalog, settings
-from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.duckdb.instance import ATTACHED, TROUBLE, attach, connect_sealed, pin
+from dpsql.engines.duckdb.placement import place
 from dpsql.engines.scratch import ScratchFolder
+from dpsql.engines.sources import CsvFile, Folder, RemoteFiles
 from dpsql.errors import EngineError
 
 MADE = "dpsql_made"  # DuckDB's name for the file that is written
@@ -39,7 +39,7 @@ class MaterializationWriter:
             self.connection.execute("COMMIT")
         except (duckdb.OperationalError, duckdb.FatalException):
             hint = "Free space on the disk, or raise the policy's memory_limit."
-        except (duckdb.Error, RuntimeError, ValueError):
+        except TROUBLE:
             hint = "Leave materialized out of the policy for this table: queries then read its rows."
         if hint:  # raised here: no context with DuckDB's text hangs on it
             with suppress(duckdb.Error):
@@ -48,7 +48,7 @@ class MaterializationWriter:
 
     def row(self, sql: str) -> tuple[object, ...] | None:
         """Return the only row of a SELECT, or None if it has no row or fails."""
-        with suppress(duckdb.Error, RuntimeError, ValueError):
+        with suppress(*TROUBLE):
             found: tuple[object, ...] | None = self.connection.execute(sql).fetchone()
             return found
         return None
@@ -56,7 +56,7 @@ class MaterializationWriter:
     def is_table(self, path: tuple[str, ...]) -> bool:
         """Check whether DuckDB itself stores the table, and hence numbers its rows."""
         sql = "SELECT 1 FROM system.main.duckdb_tables() WHERE (database_name, schema_name, table_name) = ($1, $2, $3)"
-        return path[0] == catalog.ATTACHED and len(self.connection.execute(sql, list(path)).fetchall()) == 1
+        return path[0] == ATTACHED and len(self.connection.execute(sql, list(path)).fetchall()) == 1
 
     def definitions(self) -> dict[str, str]:
         """Return the CREATE TABLE statements of the file that is written, by table name."""
@@ -79,11 +79,11 @@ def open_writer(
     be opened.
     """
     with ScratchFolder() as folder:
-        connection = catalog.connect_sealed(str(folder.path), memory_limit, threads=threads)
+        connection = connect_sealed(str(folder.path), memory_limit, threads=threads)
         with connection:
-            home = None if database is None else catalog.attach(connection, database)
-            paths = catalog.place(connection, sources, home=home, sealed=False)
-            settings.pin(connection)
+            home = None if database is None else attach(connection, database)
+            paths = place(connection, sources, home=home, sealed=False)
+            pin(connection)
             writer = MaterializationWriter(connection, paths)
             attached = False
             with suppress(duckdb.Error, RuntimeError, OSError):

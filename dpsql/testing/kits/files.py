@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpsql.engines.datafusion import DataFusionEngine
-from dpsql.engines.spark.engine import SparkEngine
+from dpsql.engines.spark import SparkEngine
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import fit_table
 

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.errors import UsageError
 from dpsql.testing.kit import Kit, rename_tables
 from dpsql.testing.tables import fit_table

@@ -17,11 +17,8 @@ import pyarrow.compute as pc
 
 from dpsql.engines import Engine
 from dpsql.engines.bigquery import BigQueryEngine
-from dpsql.engines.databricks import DatabricksEngine
-from dpsql.engines.redshift import RedshiftEngine
-from dpsql.engines.snowflake import SnowflakeEngine
-from dpsql.engines.trino import TrinoEngine
-from dpsql.engines.warehouse import ConnectedWarehouse
+from dpsql.engines.warehouse import Warehouse
+from dpsql.engines.warehouses import DatabricksEngine, RedshiftEngine, SnowflakeEngine, TrinoEngine
 from dpsql.errors import UsageError
 from dpsql.testing.kit import Kit, rename_tables
 from dpsql.testing.tables import fit_table
@@ -160,7 +157,7 @@ def create_bigquery(
 
 class _Openable(Protocol):
     @classmethod
-    def open(cls, url: str, sources: Mapping[str, object], *, options: Mapping[str, str]) -> ConnectedWarehouse: ...
+    def open(cls, url: str, sources: Mapping[str, object], *, options: Mapping[str, str]) -> Warehouse: ...
 
 
 def _require_url(warehouse: _Warehouse, url: str | None) -> str:

@@ -21,7 +21,7 @@ import pytest
 
 from dpsql.engines import Column, CsvFile, Engine, Exact, RecordingEngine, Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.errors import EngineError, UsageError
 
 SECRET = "VICTIM_SECRET"

@@ -15,8 +15,8 @@ from support.command_kit import dpsql_command
 import dpsql
 from dpsql.engines import Column, CsvFile, RemoteFiles, Statement, open_exact
 from dpsql.engines.datafusion import PINNED, DataFusionEngine
-from dpsql.engines.lakes.detection import find_folder
-from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.lakes import find_folder
+from dpsql.engines.sources import Folder
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
 from dpsql.policy import EngineSettings
 

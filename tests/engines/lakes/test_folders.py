@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from support.lake_kit import PLACE, opened, refused, rows, table_of, types, write
 
+from dpsql.engines import lakes
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
-from dpsql.engines.lakes import detection
-from dpsql.engines.lakes.detection import find_folder
-from dpsql.engines.lakes.folder import decode_folder, encode_folder
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
+from dpsql.engines.lakes import find_folder
+from dpsql.engines.sources import decode_folder, encode_folder
 from dpsql.errors import EngineError
 
 
@@ -257,9 +257,9 @@ def test_a_folder_that_is_not_there_or_may_not_be_listed(tmp_path: Path, monkeyp
         onerror(PermissionError("VICTIM"))  # type: ignore[operator]
         return []
 
-    monkeypatch.setattr(detection.os, "walk", forbidden)
+    monkeypatch.setattr(lakes.os, "walk", forbidden)
     assert refused(tmp_path).code == "source-unreadable"
-    monkeypatch.setattr(detection, "_kinds", lambda _: forbidden(onerror=_raised))
+    monkeypatch.setattr(lakes, "_kinds", lambda _: forbidden(onerror=_raised))
     assert refused(tmp_path).code == "source-unreadable"
 
 
@@ -268,7 +268,7 @@ def _raised(error: OSError) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detection, "MOST_FILES", 2)
+    monkeypatch.setattr(lakes, "MOST_FILES", 2)
     for name in "abc":
         write(tmp_path / f"{name}.parquet", user_id=[1])
     assert refused(tmp_path).code == "source-files"

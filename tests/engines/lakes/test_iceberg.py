@@ -47,8 +47,8 @@ from support.lake_kit import PLACE, counted, opened, refused, rows, table_of, ty
 
 import dpsql
 from dpsql.curator import check_policy, materialize
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
-from dpsql.engines.lakes.detection import find_folder
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
+from dpsql.engines.lakes import find_folder
 from dpsql.errors import UsageError
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

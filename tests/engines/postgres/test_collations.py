@@ -21,7 +21,7 @@ from support.redshift_kit import RedshiftOnPostgres
 from dpsql.curator import materialize
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.policy import Budget, DataSource, Policy, PrivateTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze

@@ -16,7 +16,7 @@ import pytest
 from support.postgres_kit import fresh_schema, server
 
 from dpsql.engines import Column, Statement, open_exact
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.errors import EngineError, Error, UsageError
 
 pytestmark = pytest.mark.xdist_group("postgres")

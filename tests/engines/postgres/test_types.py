@@ -10,7 +10,7 @@ import pytest
 from support.postgres_kit import fresh_schema, server
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.errors import Error
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.registration import build_catalog, may_be_unit

@@ -18,7 +18,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.curator import check_policy, materialize
 from dpsql.engines import Engine
-from dpsql.engines.spark import engine as spark_engine
+from dpsql.engines import spark as spark_engine
 from dpsql.materialized import remote_build
 from dpsql.open_engine import open_engine
 

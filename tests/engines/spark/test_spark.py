@@ -20,8 +20,8 @@ from support.engine_kit_spark import OPTIONS, URL, folder, laid, opened
 from dpsql import Budget, DataSource, Policy, PrivateTable, PublicTable
 from dpsql.curator import write_starter
 from dpsql.engines import CsvFile, Statement, open_exact
-from dpsql.engines.spark.engine import SparkEngine
-from dpsql.engines.spark.session import PINNED, started
+from dpsql.engines.spark import SparkEngine
+from dpsql.engines.spark_session import PINNED, started
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.registration import build_catalog
@@ -285,7 +285,7 @@ def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert "Java" in refusal("spark:local[1]").reason
-    monkeypatch.setattr("dpsql.engines.spark.session.find_spec", lambda _: None)
+    monkeypatch.setattr("dpsql.engines.spark_session.find_spec", lambda _: None)
     assert "pyspark" in refusal("spark:local[1]").reason
     assert "spark-connect" in refusal("sc://127.0.0.1:1").hint
 

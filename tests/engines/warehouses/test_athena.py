@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.trino import AthenaEngine
+from dpsql.engines.warehouses import AthenaEngine
 from dpsql.errors import EngineError, UsageError
 
 URL = "athena://eu-west-1/AwsDataCatalog/web?s3_staging_dir=s3://answers/dpsql/"

@@ -12,7 +12,7 @@ from support.databricks_server import FakeDatabricks
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.databricks import DatabricksEngine
+from dpsql.engines.warehouses import DatabricksEngine
 from dpsql.errors import EngineError, UsageError
 
 TYPES = ("BIGINT", "VARCHAR", "DATE", "TIMESTAMP", "DOUBLE", "BOOLEAN")

@@ -20,8 +20,7 @@ from support.trino_server import Answer, FakeTrino
 
 import dpsql
 from dpsql.curator import check_policy, write_starter
-from dpsql.engines.snowflake import SnowflakeEngine
-from dpsql.engines.warehouse import parse_address
+from dpsql.engines.warehouses import SnowflakeEngine
 from dpsql.errors import EngineError
 from dpsql.policy.starter import Found, starter
 
@@ -201,8 +200,8 @@ def test_a_schema_without_tables_is_missing() -> None:
 
 def test_a_login_of_snowflake_that_runs_nothing_is_told_to_name_a_warehouse() -> None:
     """A session without a warehouse fails in its first statement, as one of SQLite does, which has no catalog."""
-    address = parse_address("snowflake://account/shop/web", parts=("account", "database", "schema"), known=())
-    engine = SnowflakeEngine(address, {}, connect=lambda: adbc_driver_sqlite.dbapi.connect(":memory:"), time_limit=None)
+    connect = lambda: adbc_driver_sqlite.dbapi.connect(":memory:")  # noqa: E731
+    engine = SnowflakeEngine(("shop", "web"), connect=connect, time_limit=None)
     with closing(engine):
         for asked in (engine.list_tables, lambda: engine.found("reads")):
             with pytest.raises(EngineError) as caught:

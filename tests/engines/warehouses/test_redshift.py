@@ -10,7 +10,7 @@ from support.redshift_kit import RedshiftOnPostgres
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.redshift import RedshiftEngine
+from dpsql.engines.warehouses import RedshiftEngine
 from dpsql.errors import EngineError, UsageError
 
 

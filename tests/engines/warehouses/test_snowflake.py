@@ -7,7 +7,7 @@ from support.snowflake_kit import PYTHON, fakesnow_address
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.snowflake import SnowflakeEngine
+from dpsql.engines.warehouses import SnowflakeEngine
 from dpsql.errors import EngineError, UsageError
 
 needs_fakesnow = pytest.mark.skipif(not PYTHON.exists(), reason="fakesnow is not installed: .ci/run says how")

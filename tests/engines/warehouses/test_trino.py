@@ -11,7 +11,7 @@ from support.trino_server import Answer, FakeTrino
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.trino import TrinoEngine
+from dpsql.engines.warehouses import TrinoEngine
 from dpsql.errors import EngineError, PolicyError, UsageError
 
 COLUMNS = [

@@ -17,8 +17,7 @@ import pytest
 
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Statement
-from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
-from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator, try_confinement
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator, SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError
 
 PATH, OTHER = ("memory", "a evaluator", "released"), ("memory", "main", "public")
@@ -240,12 +239,12 @@ HOSTILE = """
 import os, sys, time
 sys.path[:] = sys.argv[1:]
 from dpsql.engines.duckdb import evaluator as duckdb_desk
-from dpsql.engines.duckdb.worker import main, protocol
+from dpsql.engines.duckdb import protocol, worker
 import pyarrow as pa
 def hostile(table):
     {act}
 protocol.encode_table = hostile
-main.evaluate()
+worker.evaluate()
 """
 ACTS = {
     "is killed": "os.kill(os.getpid(), 9)",
@@ -260,7 +259,7 @@ ACTS = {
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 def test_a_worker_in_other_hands_is_one_failure(monkeypatch: pytest.MonkeyPatch, act: str) -> None:
-    monkeypatch.setattr("dpsql.engines.duckdb.worker.evaluator._BEGIN", HOSTILE.format(act=act))
+    monkeypatch.setattr("dpsql.engines.duckdb.evaluator._BEGIN", HOSTILE.format(act=act))
     with closing(WorkerEvaluator(seconds=2)) as evaluator:
         assert failed(evaluator, "SELECT 1") < 2 + 10
         monkeypatch.undo()

@@ -22,8 +22,8 @@ from support.escapes import TRIED
 
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.engine import WorkerEngine, _Worker
+from dpsql.engines.duckdb import protocol
+from dpsql.engines.duckdb.worker_engine import WorkerEngine, _Worker
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -31,9 +31,9 @@ COUNT = "SELECT count(*) AS n FROM dpsql_data.main.reads"
 BEGIN = """
 import os, sys, time
 sys.path[:] = sys.argv[1:]
-from dpsql.engines.duckdb.worker import main as worker_main, protocol
+from dpsql.engines.duckdb import protocol, worker as worker_main
 import pyarrow as pa
-from dpsql.engines.duckdb.worker.protocol import encode_table
+from dpsql.engines.duckdb.protocol import encode_table
 def hostile(engine, asked, *, answers):
     {act}
 {where}
@@ -78,7 +78,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerEngine]:
 
 def in_other_hands(monkeypatch: pytest.MonkeyPatch, act: str, where: str = ANSWERING) -> None:
     """Let workers that are started from now on do `act` in place of answering, or of opening."""
-    monkeypatch.setattr("dpsql.engines.duckdb.worker.engine._BEGIN", BEGIN.format(act=act, where=where))
+    monkeypatch.setattr("dpsql.engines.duckdb.worker_engine._BEGIN", BEGIN.format(act=act, where=where))
 
 
 def counted(engine: WorkerEngine) -> object:
@@ -420,7 +420,7 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 LEAVING = """
 import sys
 from dpsql.confinement.measures import MEASURES
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)
 if sys.argv[2] == "raises":

@@ -20,9 +20,9 @@ from support.child_kit import Child
 
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Column, CsvFile, Statement, open_exact
-from dpsql.engines.duckdb.worker import protocol
-from dpsql.engines.duckdb.worker.engine import WorkerEngine, parse_bytes
-from dpsql.engines.duckdb.worker.protocol import encode_table, read_table
+from dpsql.engines.duckdb import protocol
+from dpsql.engines.duckdb.protocol import encode_table, read_table
+from dpsql.engines.duckdb.worker_engine import WorkerEngine, parse_bytes
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -164,7 +164,7 @@ def test_the_limits_of_the_worker(engine: WorkerEngine) -> None:
 CONFINED = """
 import os, sys
 from pathlib import Path
-from dpsql.confinement import measures as confine; from dpsql.engines.duckdb.worker import main as worker_main
+from dpsql.confinement import measures as confine; from dpsql.engines.duckdb import worker as worker_main
 allowed, denied, folder = map(Path, sys.argv[1:])
 confine.leave_network()
 confine.forbid_files([*worker_main.find_own_files(), allowed], writable=folder)
@@ -265,7 +265,7 @@ def test_a_statement_that_is_not_wanted_any_more_when_its_turn_comes_costs_nothi
 
 def test_a_stop_while_the_worker_starts_ends_that_too(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_idle(engine)
-    monkeypatch.setattr("dpsql.engines.duckdb.worker.engine._BEGIN", "import time; time.sleep(600)")
+    monkeypatch.setattr("dpsql.engines.duckdb.worker_engine._BEGIN", "import time; time.sleep(600)")
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     began = time.monotonic()
@@ -294,7 +294,7 @@ def test_a_statement_that_nobody_stops_stops_itself_after_the_limit(database: Pa
 PARENT = """
 import sys, threading, time
 from dpsql.engines import Statement
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)
 if sys.argv[2]:

@@ -16,7 +16,7 @@ from support.sql_reference import NOON, accepts_pattern
 
 from dpsql.dialects import STANDARD, Dialect
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.postgres.engine import PostgresEngine
+from dpsql.engines.postgres import PostgresEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, PolicyError, Unsupported, UsageError
 from dpsql.policy import Budget, Policy, PrivateTable

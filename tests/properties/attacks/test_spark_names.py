@@ -9,7 +9,7 @@ import pytest
 from support.engine_kit_spark import folder
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.spark.engine import SparkEngine
+from dpsql.engines.spark import SparkEngine
 from dpsql.errors import EngineError
 
 pytestmark = pytest.mark.xdist_group("spark")

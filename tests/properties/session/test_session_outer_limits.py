@@ -14,8 +14,7 @@ from support.session_kit import COUNTS, values_rows
 
 import dpsql
 from dpsql.connect import open_session
-from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
-from dpsql.engines.duckdb.worker.evaluator import WorkerEvaluator
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator, WorkerEvaluator
 from dpsql.open_engine import open_engine, open_evaluator
 from dpsql.session import Session
 

@@ -15,7 +15,7 @@ import pytest
 from support.session_kit import filled, session_on
 
 import dpsql
-from dpsql.engines.duckdb.worker.evaluator import WorkerEvaluator
+from dpsql.engines.duckdb.evaluator import WorkerEvaluator
 from dpsql.errors import Error
 from dpsql.session import Session
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.dialects import strip_type_details
-from dpsql.engines.base import Column
+from dpsql.engines.duckdb.catalog import describe_schema
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.schema import describe_schema
+from dpsql.engines.sources import Column
 
 LABELS = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=3)
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dpsql.dialects import STANDARD
-from dpsql.engines import RemoteEngine, Statement, background
-from dpsql.engines.background import BackgroundTask
+from dpsql.engines import RemoteEngine, Statement, base
+from dpsql.engines.base import BackgroundTask
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
 
@@ -54,7 +54,7 @@ def test_an_interrupt_while_the_thread_starts_passes_and_the_next_statement_runs
     engine: DuckDBEngine | Remote, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(background.threading, "Thread", starting(KeyboardInterrupt(), before=before))
+        patch.setattr(base.threading, "Thread", starting(KeyboardInterrupt(), before=before))
         with pytest.raises(KeyboardInterrupt):
             engine.execute(ONE)
     engine.execute(ONE)
@@ -64,7 +64,7 @@ def test_a_thread_that_cannot_start_is_a_failure_of_the_engine(
     engine: DuckDBEngine | Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(background.threading, "Thread", starting(RuntimeError("no thread"), before=True))
+        patch.setattr(base.threading, "Thread", starting(RuntimeError("no thread"), before=True))
         with pytest.raises(EngineError, match="engine-failed"):
             engine.execute(ONE)
     engine.execute(ONE)

@@ -19,9 +19,9 @@ from support.child_kit import Child
 from support.scratch_kit import made_and_left
 
 from dpsql.engines import scratch
+from dpsql.engines.duckdb.catalog import describe_schema
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.schema import describe_schema
-from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.engines.scratch import ScratchFolder, sweep
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")
@@ -210,7 +210,7 @@ def test_a_fork_leaves_the_folder_alone(place: Path) -> None:
 
 
 def test_an_instance_with_nothing_in_it_spills_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpsql.engines.duckdb.catalog import connect_bare
+    from dpsql.engines.duckdb.instance import connect_bare
 
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())

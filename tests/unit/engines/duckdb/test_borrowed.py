@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb.catalog import _CALLED_BY_SYNTAX
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.instance import _CALLED_BY_SYNTAX
 from dpsql.errors import EngineError, UsageError
 
 

@@ -14,7 +14,7 @@ from support.session_kit import rebuilt
 import dpsql
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.settings import PINNED
+from dpsql.engines.duckdb.instance import PINNED
 from dpsql.errors import EngineError
 
 ROWS = (

@@ -1,1 +1,0 @@
-"""DuckDB in processes of their own: protocol, confinement, engine and evaluator."""

@@ -1,1 +1,0 @@
-"""Folders as tables: Parquet files, Delta Lake and Iceberg."""

@@ -1,1 +1,0 @@
-"""PostgreSQL as an engine, through ADBC."""

@@ -1,1 +1,0 @@
-"""Spark as an engine."""
