@@ -21,7 +21,7 @@ import numpy.typing as npt
 from program.main import alone
 from program.row import Row
 
-from dpsql.mechanisms.rank_from_top import RankFromTop
+from dpsql.mechanisms.quantiles import RankFromTop
 from dpsql.quantities import Epsilon
 from dpsql.suggested_bounds import ENDS
 

@@ -30,7 +30,17 @@ from dpsql.display import (
 )
 from dpsql.engines.arrow_types import narrow_integers, read_values
 from dpsql.errors import UsageError
-from dpsql.intervals import LEVEL, AveragePlace, SharedNoise, ValueNoise, check_level, widen_quotients, widen_shares
+from dpsql.intervals import (
+    LEVEL,
+    AveragePlace,
+    SharedNoise,
+    SpreadLaw,
+    Steps,
+    ValueNoise,
+    check_level,
+    widen_quotients,
+    widen_shares,
+)
 from dpsql.receipt import NO_MECHANISM, Receipt, Total
 
 if TYPE_CHECKING:
@@ -40,7 +50,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Group
 
-    from dpsql.spread_intervals import SpreadLaw, Steps
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20

@@ -169,15 +169,12 @@ def _describe_measures(
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
     counts, averages, computed = list[CountColumns](), list[ComputedColumns](), list[int]()
     for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
-        counts += _describe_counts(plan, view.find_measures(at, plan.query), released=released)
-        shown = view.find_averages(at, plan.query)
-        around = table if view.has_outer_select else None
-        averages += _describe_averages(plan, shown, released=released, table=around)
-        others = view.find_computed(at)
-        if others:
-            spreads = view.find_spreads(at, plan.query)
-            averages += _describe_spreads(plan, spreads, released=released, table=around)
-        computed += others
+        shown, around = view.find_columns(at, plan.query), table if view.has_outer_select else None
+        counts += _describe_counts(plan, shown.measures, released=released)
+        if shown.computed:
+            averages += _describe_averages(plan, shown.averages, released=released, table=around)
+            averages += _describe_spreads(plan, shown.spreads, released=released, table=around)
+        computed += shown.computed
     taken = {position for each in averages for position in each.columns}
     rest = tuple(position for position in computed if position not in taken)
     if counts:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 from dpsql.errors import UsageError
 
@@ -53,16 +53,18 @@ def exact(value: Number, what: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True, order=True, init=False)
 class _Quantity:
+    """An exact number that is at least 0, or above it; its class has the error for one that is not."""
+
     value: Fraction
+    _is_positive: ClassVar[bool] = False
+    _range: ClassVar[tuple[str, str, str]]
 
     def __init__(self, value: Number) -> None:
         fraction = exact(value, type(self).__name__)
-        self._check(fraction)
+        if fraction.numerator < self._is_positive:
+            code, reason, hint = self._range
+            raise UsageError(code, reason, hint=hint)
         object.__setattr__(self, "value", fraction)
-
-    @staticmethod
-    def _check(value: Fraction) -> None:
-        raise NotImplementedError
 
     def __float__(self) -> float:
         return float(self.value)
@@ -103,11 +105,8 @@ class Epsilon(_Quantity):
     """
 
     __slots__ = ()
-
-    @staticmethod
-    def _check(value: Fraction) -> None:
-        if value.numerator <= 0:
-            raise UsageError("epsilon-range", "Epsilon must be greater than 0.", hint="Such as 0.05.")
+    _is_positive = True
+    _range = "epsilon-range", "Epsilon must be greater than 0.", "Such as 0.05."
 
 
 class Rho(_Additive):
@@ -118,11 +117,7 @@ class Rho(_Additive):
     """
 
     __slots__ = ()
-
-    @staticmethod
-    def _check(value: Fraction) -> None:
-        if value.numerator < 0:
-            raise UsageError("rho-range", "Rho must be at least 0.", hint="A loss is never negative.")
+    _range = "rho-range", "Rho must be at least 0.", "A loss is never negative."
 
 
 class Delta(_Additive):
@@ -133,8 +128,4 @@ class Delta(_Additive):
     """
 
     __slots__ = ()
-
-    @staticmethod
-    def _check(value: Fraction) -> None:
-        if value.numerator < 0:
-            raise UsageError("delta-range", "Delta must be at least 0.", hint="Such as 1e-6.")
+    _range = "delta-range", "Delta must be at least 0.", "Such as 1e-6."

@@ -35,7 +35,7 @@ from dpsql.ledger import base as ledgers
 from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
 from dpsql.session_dependencies import SessionDependencies
-from dpsql.sql.analysis import cache
+from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
@@ -62,7 +62,7 @@ class Session:
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        self._analyses = cache.AnalysisCache(
+        self._analyses = analysis.AnalysisCache(
             own.catalog,
             own.engine.accepts_pattern,
             clock=own.clock,
@@ -187,7 +187,7 @@ class Session:
         [('moon',)]
         """
         self._check_open()
-        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        key = analysis.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
         return self._answers.peek(key)
 
     def _answer_free(
@@ -205,7 +205,7 @@ class Session:
         The first is the key of the statement in caches, None for one that may mean something else the next time.
         """
         self._check_open()
-        key = cache.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        key = analysis.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
@@ -506,7 +506,7 @@ class Session:
         >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
         ('VARCHAR',)
         """
-        found, statement, is_open = cache.prepare_statement(
+        found, statement, is_open = analysis.prepare_statement(
             text,
             types,
             read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),

@@ -24,7 +24,7 @@ from dpsql.dialects import write_name
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal, UsageError
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.rank_from_top import RankFromTop
+from dpsql.mechanisms.quantiles import RankFromTop
 from dpsql.plan import ExternalRelease
 from dpsql.plan.mechanisms.base import sqrt_rounded_down
 from dpsql.policy import Bounds
@@ -41,7 +41,7 @@ from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Family, Type
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.rewrite.unit_totals import UnitStatistic, rewrite_unit_totals
+from dpsql.sql.rewrite.bins import UnitStatistic, rewrite_unit_totals
 from dpsql.terms import Terms
 
 FORMAT = "dpsql bounds 1"

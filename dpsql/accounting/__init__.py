@@ -1,19 +1,21 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
 from dpsql.accounting.budget import (
+    NO_RISE,
     BudgetState,
     BudgetVector,
     Filter,
+    Rise,
     add_largest,
     add_worst_case,
     check_settlement,
+    compute_used_share,
     fold_values,
-)
-from dpsql.accounting.calibration import (
-    check_tail,
-    delta_of_each,
-    discrete_gaussian_offset,
-    discrete_gaussian_tail,
+    format_percent,
+    measure_rise,
+    round_down,
+    round_up,
+    to_percent,
 )
 from dpsql.accounting.certificates import (
     CertificateFilter,
@@ -24,35 +26,38 @@ from dpsql.accounting.certificates import (
     TheoremTwoFilter,
     describe_periods,
     item_epsilon,
-    item_price,
     items_bought,
     total_after,
 )
-from dpsql.accounting.curves import BoundedRangeCurve, Curve, CurveSum, LaplaceCurve, noisy_max_curve
 from dpsql.accounting.guarantees import (
     ZCDP,
     ApproximateDP,
     BoundedRange,
+    BoundedRangeCurve,
     Certificate,
+    Curve,
+    CurveSum,
+    LaplaceCurve,
     Loss,
     PureLoss,
     RenyiCurve,
     Steps,
     add_losses,
     delta_of_zcdp,
+    epsilon_of_draws,
     epsilon_of_zcdp,
+    item_price,
+    noisy_max_curve,
     rho_of_total,
 )
 from dpsql.accounting.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
-from dpsql.accounting.shares import (
-    NO_RISE,
-    Rise,
-    compute_used_share,
-    format_percent,
-    measure_rise,
-    round_down,
-    round_up,
-    to_percent,
+from dpsql.accounting.tails import (
+    check_tail,
+    delta_of_each,
+    discrete_gaussian_offset,
+    discrete_gaussian_tail,
+    laplace_difference_offset,
+    laplace_offset,
 )
 
 __all__ = [
@@ -93,12 +98,15 @@ __all__ = [
     "describe_periods",
     "discrete_gaussian_offset",
     "discrete_gaussian_tail",
+    "epsilon_of_draws",
     "epsilon_of_zcdp",
     "fold_values",
     "format_percent",
     "item_epsilon",
     "item_price",
     "items_bought",
+    "laplace_difference_offset",
+    "laplace_offset",
     "measure_rise",
     "noisy_max_curve",
     "rho_of_total",

@@ -92,17 +92,6 @@ class CertificateTerms:
         return self.epsilon is not None
 
 
-def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
-    """Return what one item takes of the currency that is refunded."""
-    match certificate:
-        case Certificate.zcdp:
-            return BoundedRange(epsilon).rho.value
-        case Certificate.pure:
-            return epsilon.value
-        case Certificate.theorem2 | Certificate.optimal:
-            return Fraction(1)
-
-
 class _CertificateFilter(ABC):
     """Common part of the three filters; all methods are pure functions of exact numbers."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -353,8 +354,18 @@ _FILE = click.option("--users", type=PATH, help="File of users.")
 _SERVER_POLICY = click.option(
     "--policy", type=PATH, help="Policy whose [server] names the file of users; by default policy.toml here."
 )
-_RELOAD = "Send SIGHUP to a running server to apply the change."
 _PIPED = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
+def _change_users(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the file of users that --users or --policy names; say in the end how a server applies it."""
+
+    @wraps(command)
+    def change(*, users: Path | None, policy: Path | None, **given: object) -> None:
+        command(file=_find_users_file(users, policy), **given)
+        click.echo("Send SIGHUP to a running server to apply the change.", err=True)
+
+    return _FILE(_SERVER_POLICY(change))
 
 
 @click.group(name="user", no_args_is_help=True)
@@ -364,56 +375,46 @@ def user_app() -> None:
 
 @user_app.command()
 @_NAME
-@_FILE
-@_SERVER_POLICY
+@_change_users
 @click.option("--curator", is_flag=True, help="Let the user see the spending of all analysts.")
 @click.option("--acts-as", help="Analysts for whom a service account may run queries, separated by commas.")
 @_PIPED
-def add(
-    name: str, *, users: Path | None, policy: Path | None, curator: bool, acts_as: str | None, password_stdin: bool
-) -> None:
+def add(name: str, *, file: Path, curator: bool, acts_as: str | None, password_stdin: bool) -> None:
     """Add a user; create the file if it does not exist."""
     from dpsql.server.users import User, add_user
 
     others = tuple(other.strip() for other in (acts_as or "").split(",") if other.strip())
-    file = _find_users_file(users, policy)
     add_user(file, User(name, curator, others), password=_read_password(piped=password_stdin))
     click.echo(f"{name} may log in: {file}")
-    click.echo(_RELOAD, err=True)
 
 
 @user_app.command()
 @_NAME
-@_FILE
-@_SERVER_POLICY
+@_change_users
 @_PIPED
-def passwd(name: str, *, users: Path | None, policy: Path | None, password_stdin: bool) -> None:
+def passwd(name: str, *, file: Path, password_stdin: bool) -> None:
     """Replace a user's password."""
     from dpsql.server.users import change_password
 
-    change_password(_find_users_file(users, policy), name, password=_read_password(piped=password_stdin))
+    change_password(file, name, password=_read_password(piped=password_stdin))
     click.echo(f"{name} has a new password.")
-    click.echo(_RELOAD, err=True)
 
 
 @user_app.command()
 @_NAME
-@_FILE
-@_SERVER_POLICY
-def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
+@_change_users
+def remove(name: str, *, file: Path) -> None:
     """Remove a user. The user's charges stay in the ledger."""
     from dpsql.server.users import remove_user
 
-    remove_user(_find_users_file(users, policy), name)
+    remove_user(file, name)
     click.echo(f"{name} may no longer log in.")
-    click.echo(_RELOAD, err=True)
 
 
 @user_app.command()
 @_NAME
 @click.argument("label", help="Name for the token, such as that of the program that uses it.")
-@_FILE
-@_SERVER_POLICY
+@_change_users
 @click.option(
     "--scope",
     "scopes",
@@ -423,7 +424,7 @@ def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
     help="What the token may do: read what is free, run charged queries, act as a curator; repeat for more.",
 )
 @click.option("--days", type=click.IntRange(1, 3660), default=90, help="Number of days until the token expires.")
-def token(name: str, *, label: str, users: Path | None, policy: Path | None, scopes: Sequence[str], days: int) -> None:
+def token(name: str, *, label: str, file: Path, scopes: Sequence[str], days: int) -> None:
     """Create a token with which a program uses the JSON API or MCP as a user.
 
     The token is printed once and cannot be read again.
@@ -433,22 +434,19 @@ def token(name: str, *, label: str, users: Path | None, policy: Path | None, sco
     from dpsql.server.users import StoredToken, add_token
 
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
-    click.echo(add_token(_find_users_file(users, policy), StoredToken(name, label, frozenset(scopes), until)))
-    click.echo(_RELOAD, err=True)
+    click.echo(add_token(file, StoredToken(name, label, frozenset(scopes), until)))
 
 
 @user_app.command()
 @_NAME
 @click.argument("label", help="Name of the token.")
-@_FILE
-@_SERVER_POLICY
-def revoke(name: str, *, label: str, users: Path | None, policy: Path | None) -> None:
+@_change_users
+def revoke(name: str, *, label: str, file: Path) -> None:
     """Revoke a token of a user."""
     from dpsql.server.users import remove_token
 
-    remove_token(_find_users_file(users, policy), name, label=label)
+    remove_token(file, name, label=label)
     click.echo(f"{label} of {name} is revoked.")
-    click.echo(_RELOAD, err=True)
 
 
 @user_app.command(name="list")
@@ -477,7 +475,7 @@ def _find_users_file(users: Path | None, policy: Path | None) -> Path:
     if users is not None:
         return users
     from dpsql.policy import load_policy
-    from dpsql.server.serve import find_users_file
+    from dpsql.server.users import find_users_file
 
     return find_users_file(load_policy(policy))
 

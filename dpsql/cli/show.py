@@ -1,4 +1,4 @@
-"""Output of answers, plans and budgets: on the terminal, as CSV, as JSON and as an Arrow stream."""
+"""Output of answers, plans and budgets: on the terminal, as CSV, as JSON and as an Arrow stream; and a progress bar."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from fractions import Fraction
+from threading import Event, Thread, main_thread
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dpsql.plan import Plan
     from dpsql.report import Balance
     from dpsql.report.balance import Spending
+    from dpsql.session import Session
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 
@@ -214,3 +216,56 @@ def _format_queries(latest: Sequence[Entry], count: int, *, rises: Mapping[int, 
 
 def _name(account: str | None) -> str:
     return _NOBODY if account is None else replace_unprintable(account)
+
+
+INTERRUPTED = "Interrupted. A query that had begun to read is charged in full unless its answer is stored"
+_FIRST = 1.0  # seconds without a bar: most queries end within them
+_EACH = 0.2  # seconds between two updates
+
+
+@contextmanager
+def show_progress(session: Session) -> Iterator[None]:
+    """Show the progress of `session` during the block and wipe it at the end; show nothing in a pipe.
+
+    The query stays in the main thread, so that an interrupt reaches it, and another thread draws the bar on stderr. If
+    the session reports no progress, the bar shows the elapsed seconds alone.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = Event()
+    thread = Thread(target=_draw_progress, args=(session, done), name="dpsql-progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _draw_progress(session: Session, done: Event) -> None:
+    if done.wait(_FIRST):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        BarColumn(),
+        TextColumn("{task.fields[percent]}"),
+        TimeElapsedColumn(),
+        TextColumn("Ctrl-C: charged in full"),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        refresh_per_second=1 / _EACH,
+    ) as bar:
+        bar.console.show_cursor(True)  # a killed process cannot restore it
+        task, share = bar.add_task("", total=None, percent=""), 0.0
+        bar.tasks[task].start_time = bar.get_time() - _FIRST
+        while main_thread().is_alive():
+            share = max(share, session.progress or 0.0)
+            if share:
+                bar.update(task, total=1.0, completed=share, percent=f"{share:4.0%}")
+            if done.wait(_EACH):
+                return

@@ -49,6 +49,7 @@ def _rounded(digits: int) -> str:
     return f"(CASE WHEN abs({rounded}) < {_INFINITY} THEN {rounded} ELSE {{0}} END)"
 
 
+# CAST(2.5 AS BIGINT) is 2 in DuckDB, of two whole numbers as near the even one; DataFusion cuts the fraction off
 _EVEN = "(CASE WHEN abs({0} - trunc({0})) = 0.5e0 THEN 2e0 * round({0} / 2e0) ELSE round({0}) END)"
 _SIGN = "(CASE WHEN {0} IS NULL THEN NULL WHEN isnan({0}) OR {0} = 0e0 THEN 0 WHEN {0} > 0e0 THEN 1 ELSE -1 END)"
 
@@ -98,6 +99,7 @@ _END = f"({_START} + {{2}})"
 _FIRST, _LAST = f"greatest(least({_START}, {_END}), 0)", f"greatest({_START}, {_END}, 0)"
 _LEFT = f"(CASE WHEN {{1}} >= 0 THEN {{1}} ELSE greatest({_LENGTH} + {{1}}, 0) END)"
 _RIGHT = f"(CASE WHEN {{1}} >= 0 THEN greatest({_LENGTH} - {{1}}, 0) ELSE 0 - {{1}} END)"
+# split_part(x, '', 2) is the second letter of x, and split_part(x, '', -1) the last one
 _AT = f"(CASE WHEN {{2}} > 0 THEN {{2}} WHEN {{2}} < 0 THEN {_LENGTH} + {{2}} + 1 ELSE 0 END)"
 _LETTER = f"(CASE WHEN {_AT} > 0 THEN substr({{0}}, greatest({_AT}, 1), 1) ELSE '' END)"
 
@@ -212,6 +214,7 @@ def _parts(days: str) -> dict[str, str]:
     }
 
 
+# the first day of the month of a day in 3026 is as many days before it as in the like year 1826
 def _start(unit: str, days: str) -> str:
     """Return the number of the first day of a week, month, quarter or year."""
     like = _like(days)
@@ -264,6 +267,8 @@ def _moved(sign: str) -> dict[str, str]:
     """Return the forms of a date or time stamp plus days or an INTERVAL, whose text is "3 month"."""
     forms = {f"{sign} DATE INTEGER": _as_date(f"({_DAYS} {sign} {{1}})")}
     for family, days in (("DATE", _DAYS), ("TIMESTAMP", _OF_MOMENT)):
+        # ts + INTERVAL 1 MONTH becomes the day of that number in the next month, or its last;
+        # months are counted from the year 2000 in cycles of 400 years, which make_date takes
         months = f"({_year(days)} * 12 + {_part('month', days)} - 1 {sign} {_STEPS})"
         cycles, month = _quotient(months, 4_800), _remainder(months, 4_800)
         first = f"arrow_cast(make_date(CAST(2000 + {month} / 12 AS INT), CAST({month} % 12 + 1 AS INT), 1), 'Int32')"
@@ -382,6 +387,7 @@ def _choices() -> dict[str, str]:
         forms |= {f"{word} {family}": f"{word.upper()}({{0}})" for family in _COMPARED}
         first = f"{{1}} IS NULL OR {EVEN_NAN} {'>' if word == 'max' else '<'}= {_OTHER}"  # of equal ones the first
         forms[f"{name} DOUBLE DOUBLE"] = f"(CASE WHEN {first} THEN {{0}} ELSE {{1}} END)"
+    # max(x) becomes COALESCE(NaN if any x is NaN, max of the numbers); min(x) the other way round: NaN only if all are
     number = "CASE WHEN NOT isnan({0}) THEN {0} + 0 END"  # MIN and MAX of DataFusion lose NaN, or what is beside it
     some = f"CASE WHEN bool_or(isnan({{0}})) THEN {NAN} END"
     for family in ("DOUBLE", "FLOAT"):

@@ -40,6 +40,7 @@ _SMALL = f"(GREATEST(abs({{0}}), {_power(-24)}) * {_power(-512)})"
 _PRODUCT = f"(CASE WHEN {_SMALL} * {_other(_SMALL)} < 1e0 THEN {{0}} * {{1}} + 0e0 END)"
 # a % b of whole numbers is MOD(CAST(a AS DECIMAL(65, 0)), NULLIF(CAST(b AS DECIMAL(65, 0)), 0)), NULL for b = 0
 _REST = f"MOD({_WIDE}, NULLIF({_other(_WIDE)}, 0))"
+# ROUND of a DOUBLE here rounds halves to the nearest even number: round(2.5) is TRUNCATE(2.5, 0) + SIGN(2.5), 3
 _ROUNDED = (
     "(CASE WHEN abs({0} - TRUNCATE({0}, 0)) >= 0.5e0 THEN TRUNCATE({0}, 0) + SIGN({0}) ELSE TRUNCATE({0}, 0) END)"
 )
@@ -97,6 +98,7 @@ NUMBERS: Mapping[str, str] = {
 MAX_KEY_LENGTH = 65_536  # bytes
 
 _LENGTH = "CHAR_LENGTH({0})"
+# SUBSTRING(x, -2) begins at CHAR_LENGTH(x) - 1; a length below 0 counts back, so that the earlier end is the start
 _FIRST = f"(CASE WHEN {{1}} < 0 THEN {_LENGTH} + 1 + {{1}} ELSE {{1}} END)"  # counted from 1; may be before it
 _START, _END = f"LEAST({_FIRST}, {_FIRST} + {{2}})", f"GREATEST({_FIRST}, {_FIRST} + {{2}})"
 _LEFT = f"(CASE WHEN {{1}} < 0 THEN GREATEST({_LENGTH} + {{1}}, 0) ELSE {{1}} END)"
@@ -180,6 +182,8 @@ _STARTS = {  # the first day of what a day is in
     "quarter": "DATE_SUB(DATE_SUB({0}, INTERVAL DAYOFMONTH({0}) - 1 DAY), INTERVAL MOD(MONTH({0}) - 1, 3) MONTH)",
     "year": "DATE_SUB({0}, INTERVAL DAYOFYEAR({0}) - 1 DAY)",
 }
+# an INTERVAL is its text, such as "3 month": MySQL takes no INTERVAL that is a value.
+# ts + INTERVAL 3 MONTH becomes DATE_ADD(DATE_ADD(ts, INTERVAL 3 MONTH), INTERVAL 0 SECOND), with 3 and 0 of that text
 _NUMBER = "CAST(SUBSTRING_INDEX({1}, ' ', 1) AS SIGNED)"
 _UNIT = "SUBSTRING_INDEX({1}, ' ', -1)"
 _STEPS = f"(CASE {_UNIT} WHEN 'month' THEN 1 WHEN 'quarter' THEN 3 WHEN 'year' THEN 12 ELSE 0 END * {_NUMBER})"
@@ -219,6 +223,7 @@ def _moved(sign: str) -> dict[str, str]:
     }
 
 
+# date_trunc('hour', ts) becomes DATE_SUB(ts, INTERVAL (microseconds since the hour) MICROSECOND)
 def _truncated() -> dict[str, str]:
     forms: dict[str, str] = {}
     for unit, start in _STARTS.items():
@@ -245,6 +250,7 @@ def _apart() -> dict[str, str]:
 
 
 TIMES: Mapping[str, str] = {
+    # a date may be 0000-00-00 or 2026-02-31, which no function takes: it is not that of its own number of days
     "column DATE": "(CASE WHEN {0} >= CAST('0001-01-01' AS DATE) AND FROM_DAYS(TO_DAYS({0})) = {0} THEN {0} END)",
     "column TIMESTAMP": "(CASE WHEN {0} >= CAST('0001-01-01' AS DATE) AND FROM_DAYS(TO_DAYS({0})) = CAST({0} AS DATE) "
     f"THEN {_STAMP} END)",

@@ -73,6 +73,7 @@ def _micros(operand: str) -> str:
     return f"({days} + {seconds} + CAST(EXTRACT(microseconds FROM {clock}) AS bigint))"
 
 
+# time stamps end in DuckDB where 64 bits of microseconds since 1970 do, and in PostgreSQL 29 years later
 _END = "TIMESTAMP '294247-01-10 04:00:54.775807'"  # the first that DuckDB has not
 _IN_REACH = f"{{0}} < {_END} AND isfinite({{0}})"
 _EPOCH = f"CAST({_micros('{0}')} AS double precision) / 1000000"
@@ -88,6 +89,8 @@ def _stamp(operand: str) -> str:
     return f"CAST(CASE WHEN {early} THEN {operand} END AS timestamp)"
 
 
+# date_trunc('week', ts) becomes CASE WHEN ts >= TIMESTAMP '4700-01-01 BC' OR NOT isfinite(ts) THEN date_trunc(...) END,
+# because what the first days are cut to is before the calendar
 def _trunc(unit: str, operand: str) -> str:
     guard = f"{operand} >= {_FIRST} OR NOT isfinite({operand})"
     return f"(CASE WHEN {guard} THEN date_trunc('{unit}', {operand}) END)"
@@ -291,6 +294,7 @@ _SIGNS = "sign(a) * sign(b)"
 _TAME = " AND ".join(f"abs({each}) BETWEEN {_power(-500)} AND {_power(500)}" for each in ("{0}", "{1}"))
 
 
+# x + y cannot overflow where both are below 2**1022; of others it does where x / 2**10 + y / 2**10 >= 2**1014
 def _sum(sign: str) -> str:
     small = f"abs({{0}}) <= {_power(1022)} AND abs({{1}}) <= {_power(1022)}"
     parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in "ab")
@@ -300,6 +304,7 @@ def _sum(sign: str) -> str:
 
 
 def _product() -> str:
+    # a * b overflows where (a / 2**512) * (b / 2**512) >= 1, and underflows where it does by 2**1075
     large = " * ".join(f"(GREATEST(abs({each}), {_power(-24)}) * {_power(-512)})" for each in "ab")
     lesser = f"LEAST(abs(a), abs(b), {_power(-500)}) * {_power(600)}"
     greater = f"LEAST(GREATEST(abs(a), abs(b), {_power(-600)}), {_ONE})"
@@ -361,6 +366,7 @@ def _added() -> str:
     small = f"1e290::{_DOUBLE}"
     less = f"sign({{0}}) * GREATEST(abs({{0}}), {_power(-900)}) * {_power(-100)}"
     scaled = f"CASE WHEN abs({{0}}) <= {_LARGEST} THEN {less} END"
+    # sum_sorted(x) becomes SUM(x ORDER BY x) or, with any x beyond 1e290, 2**100 * SUM(x / 2**100 ORDER BY x)
     minus = f"(bool_or({{0}} = -{_INFINITY}) OR SUM(LEAST({scaled}, 0) ORDER BY {{0}}) <= -{_power(924)})"
     plus, total = f"bool_or({{0}} = {_INFINITY})", f"SUM({scaled} ORDER BY {{0}})"
     large = (
@@ -462,6 +468,7 @@ def _folded(operand: str, function: str) -> str:
 # SUBSTRING counts from the end where the position is negative, and back from it where the length is
 _FROM = "(CASE WHEN {1} < 0 THEN char_length({0}) + 1 + {1} ELSE {1} END)"
 _AT = "CASE WHEN {2} < 0 THEN {count} + 1 + {2} ELSE {2} END"
+# split_part(x, ',', -1) becomes (string_to_array(x, ','))[cardinality(string_to_array(x, ',')) + 1 - 1], or ''
 _SPLIT = "string_to_array({0}, {1})"
 _LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS integer), 1)"
 _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"

@@ -32,6 +32,8 @@ from dpsql.dialects.base import (
 )
 
 _WHOLE = "(abs({0}) >= 4503599627370496D)"  # a double of this size has no fraction; NaN is the greatest of all
+# DIV may fail at 0, and at -1 it wraps the least number: a // b becomes
+# CASE WHEN b = 0 OR (b = -1 AND a = least) THEN NULL ELSE TRY_CAST(a DIV b AS INT) END
 _DIVIDED = "(CASE WHEN {1} = 0 OR ({1} = -1 AND {0} = {least}) THEN NULL ELSE TRY_CAST(({0} DIV {1}) AS {type}) END)"
 _ZERO = "({0} * 0.0D)"  # of the sign of {0}
 _ROUND = f"(CASE WHEN abs({{0}}) < 0.5D THEN {_ZERO} WHEN {_WHOLE} THEN {{0}} ELSE round({{0}}) END)"
@@ -97,12 +99,15 @@ NUMBERS: Mapping[str, str] = {
 
 
 _LENGTH = "CAST(char_length({0}) AS BIGINT)"
+# substring(x, 2, 3) is from 1 to 4, counted from 0; of 5 letters substring(x, -2) from 3. A length below 0 counts back:
+# _FROM and _TO are the lesser and the greater end, none before the text
 _START = (
     f"(CASE WHEN {{1}} > 0 THEN {{1}} - 1 WHEN {{1}} < 0 THEN {_LENGTH} + {{1}} ELSE -1 END)"  # from 0; may be before
 )
 _END = f"({_START} + {{2}})"
 _FROM, _TO = (f"greatest(least({_START}, {_END}), 0)", f"greatest({_START}, {_END}, 0)")
 _LEFT = f"(CASE WHEN {{1}} >= 0 THEN {{1}} ELSE greatest({_LENGTH} + {{1}}, 0) END)"
+# right(x, 3) is all from length - 3 on; right(x, -3) all but the first 3 letters
 _RIGHT = f"(CASE WHEN {{1}} >= 0 THEN greatest({_LENGTH} - {{1}}, 0) ELSE -{{1}} END)"
 _LETTER = "substring({0}, CAST((CASE WHEN {2} > 0 THEN {2} WHEN {2} < 0 AND {2} >= -" + _LENGTH + " THEN "
 _LETTER += _LENGTH + " + {2} + 1 ELSE 10001 END) AS INT), (CASE WHEN {2} BETWEEN -10000 AND 10000 THEN 1 ELSE 0 END))"
@@ -180,6 +185,7 @@ _COUNTED = {  # what two days are apart by, each of them counted alone
 }
 _SHOWN = "CAST({0} AS STRING)"
 _BEFORE = "CAST(1 - year({0}) AS STRING)"  # the year before our era
+# Spark prints +12345-01-01 and -0043-01-01, DuckDB 12345-01-01 and 0044-01-01 (BC)
 _PRINTED = f"(CASE WHEN year({{0}}) BETWEEN 1 AND 9999 THEN {_SHOWN} WHEN year({{0}}) > 0 THEN substring({_SHOWN}, 2) "
 _PRINTED += f"ELSE concat(lpad({_BEFORE}, greatest(4, length({_BEFORE})), '0'), right({_SHOWN}, 6), ' (BC)') END)"
 
@@ -202,6 +208,7 @@ def _both(name: str, form: str) -> dict[str, str]:
     return {f"{name} DATE": form, f"{name} TIMESTAMP": _of_day(form)}
 
 
+# date_trunc('hour', ts) becomes timestamp_micros(micros - pmod(micros, 3600000000)); of a week or more the day is cut
 def _truncated() -> dict[str, str]:
     forms = {}
     for unit, width in MICROSECONDS.items():
@@ -230,6 +237,7 @@ def _apart() -> dict[str, str]:
     return forms
 
 
+# ts + i becomes CASE WHEN try_add(ts, i) >= (the first time stamp that DuckDB has) THEN try_add(ts, i) END
 def _moved(sign: str) -> dict[str, str]:
     name = "try_add" if sign == "+" else "try_subtract"
     days = f"({_DAYS} {sign} {{1}})"
@@ -243,6 +251,7 @@ def _moved(sign: str) -> dict[str, str]:
     }
 
 
+# INTERVAL '2 quarter' becomes INTERVAL '6 month': Spark reads no quarters
 _QUARTERS = "concat(3 * CAST(substring_index({0}, ' ', 1) AS INT), ' month')"
 TIMES: Mapping[str, str] = {
     "literal INTERVAL": f"CAST((CASE WHEN {{0}} LIKE '%quarter%' THEN {_QUARTERS} ELSE {{0}} END) AS INTERVAL)",

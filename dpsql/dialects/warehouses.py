@@ -52,6 +52,7 @@ def _take_rest(rest: str) -> str:
     return f"(CASE WHEN {{0}} <> {{least}} OR {{1}} <> -1 THEN {rest} END)"
 
 
+# a < b becomes NOT is_nan(a) AND (is_nan(b) OR a < b), and NULL where an operand is NULL
 def _compare_doubles(is_nan: str) -> dict[str, str]:
     """Return the comparisons of DOUBLE in which NaN equals itself and is the greatest."""
     null = "(CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL ELSE"
@@ -165,6 +166,7 @@ def _list_redshift() -> dict[str, str]:
     def by_bytes(text: str) -> str:
         return f"COLLATE({text}, 'case_sensitive')"
 
+    # a < b becomes a || CHR(1) < b || CHR(1): 'a' and 'a ' are then two texts, in DuckDB's order
     last = by_bytes("CHR(1)")
     return {
         **{name: form for name, form in _ALIKE.items() if name not in SIGNS and "DOUBLE" not in name},
@@ -220,6 +222,7 @@ REDSHIFT = Dialect(
 def _list_snowflake() -> dict[str, str]:
     number, moment = "CAST({0} AS NUMBER(38, 0))", "CAST({0} AS TIMESTAMP_NTZ(6))"
     micro = moment.replace("{0}", "DATE_TRUNC('MICROSECOND', {0})")
+    # d + 7 becomes DATEADD('DAY', CASE WHEN (days since 1970) + 7 BETWEEN ... THEN + 7 END, d)
     later = "(CASE WHEN DATEDIFF('DAY', DATE '1970-01-01', {0}) @ {1} " + _DAYS + " THEN @ {1} END)"
     infinite = "CAST('inf' AS DOUBLE)"
     parts = "year month day quarter doy=DAYOFYEAR isodow=DAYOFWEEKISO week=WEEKISO isoyear=YEAROFWEEKISO"
@@ -287,6 +290,7 @@ def _list_trino() -> dict[str, str]:
     def try_fit(value: str) -> str:
         return f"TRY_CAST(TRY({value}) AS {{type}})"
 
+    # date_trunc('week', d) becomes date_trunc('week', CAST(CASE WHEN d BETWEEN ... THEN d END AS TIMESTAMP(6)))
     def in_calendar(form: str) -> str:
         return form.replace("{0}", _COLUMN_DAY)
 

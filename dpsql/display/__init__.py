@@ -1,8 +1,10 @@
 """Released answers, plans, budgets and errors as HTML for notebooks: text in, safe markup out, no script."""
 
-from dpsql.display.html import (
+from dpsql.display.released_table import Cost, ReleasedTable, released_html
+from dpsql.display.text import (
     MAX_ROWS,
     Bar,
+    Ends,
     Facts,
     Message,
     Meter,
@@ -13,19 +15,15 @@ from dpsql.display.html import (
     box_html,
     budget_html,
     facts_html,
-    remove_style,
-    sheet_html,
-    style_sheet,
-)
-from dpsql.display.released_table import Cost, ReleasedTable, released_html
-from dpsql.display.text import (
-    Ends,
     format_value,
     key_noun,
     plural,
+    remove_style,
     replace_controls,
     replace_unprintable,
+    sheet_html,
     shorten,
+    style_sheet,
     unit_noun,
     with_article,
     write_csv,

@@ -11,8 +11,20 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
-from dpsql.display.html import BAR, Bar, Meter, Part, Sheet, SheetColumn, sheet_html
-from dpsql.display.text import Ends, cut, format_number, format_released, replace_unprintable
+from dpsql.display.text import (
+    BAR,
+    Bar,
+    Ends,
+    Meter,
+    Part,
+    Sheet,
+    SheetColumn,
+    cut,
+    format_number,
+    format_released,
+    replace_unprintable,
+    sheet_html,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,31 +1,37 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
-from dpsql.mechanisms.base import NoisyRelease, Selection, TopKMechanism
+from dpsql.mechanisms.base import FullHistogram, Histogram, NoisyRelease, Selection
 from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
-from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
-from dpsql.mechanisms.gaussian_stable_top_k import GaussianGapChoice, GaussianStableTopK
-from dpsql.mechanisms.histogram import FullHistogram, Histogram
+from dpsql.mechanisms.gaussian_threshold import WEIGHT_STEPS, GaussianHistogram, WeightedGaussian, unit_weight
 from dpsql.mechanisms.joint import JointExponential
-from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
-from dpsql.mechanisms.limited_domain import ChooseKBar, LimitedDomain
+from dpsql.mechanisms.limited_domain import ChooseKBar, CountedSelection, LaplaceLimitedDomain, LimitedDomain
 from dpsql.mechanisms.noisy_counts import (
+    VOTE_STEPS,
     CountRelease,
     KnownGroups,
     LaplaceCounts,
     NoisyCounts,
+    NoisyVotes,
     SharedTotal,
     SharedTotalRelease,
+    vote_weight,
 )
-from dpsql.mechanisms.noisy_votes import VOTE_STEPS, NoisyVotes, vote_weight
 from dpsql.mechanisms.peeling import EvidenceGate, EvidentPeeling, EvidentSelection, Peeling
-from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise, OperatingSystemNoise
-from dpsql.mechanisms.stable_top_k import GapChoice, StableSelection, StableTopK, distance_regulariser
+from dpsql.mechanisms.stable_top_k import (
+    GapChoice,
+    GaussianGapChoice,
+    GaussianStableTopK,
+    PTRGaussian,
+    PTRLaplace,
+    StableSelection,
+    StableTopK,
+    distance_regulariser,
+)
 from dpsql.mechanisms.top_stable import TopStable, TopStableSelection
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, unit_weight
 
 __all__ = [
     "VOTE_STEPS",
@@ -68,7 +74,6 @@ __all__ = [
     "SharedTotalRelease",
     "StableSelection",
     "StableTopK",
-    "TopKMechanism",
     "TopStable",
     "TopStableSelection",
     "WeightedGaussian",

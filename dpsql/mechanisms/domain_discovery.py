@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import NoisyRelease
-from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
+from dpsql.mechanisms.base import FullHistogram, Histogram, LabelPosition, NoisyRelease
+from dpsql.mechanisms.gaussian_threshold import WeightedGaussian
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
 
 
@@ -49,6 +49,7 @@ class DomainDiscovery:
     (Rho(0.02), Rho(0.01))
     """
 
+    name: ClassVar[str] = "domain_discovery"  # in SQL
     rho: Rho
     delta: Delta
     max_groups_contributed: int
@@ -58,11 +59,6 @@ class DomainDiscovery:
 
     def __post_init__(self) -> None:
         _ = self.discovery, self.peeling  # which refuse what means nothing
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "domain_discovery"
 
     @property
     def discovery(self) -> WeightedGaussian:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
-from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.accounting import ZCDP, BoundedRange, epsilon_of_draws
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.base import Histogram, Selection
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
-from dpsql.mechanisms.stable_top_k import GapChoice, distance_regulariser
+from dpsql.mechanisms.stable_top_k import GapChoice, PTRGaussian, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
-_GRID = 10**12
 _LEAST_RHO = Fraction(1, 10**8)  # keeps the variance within what the test takes
 
 
@@ -65,6 +62,7 @@ class FixedStableTopK:
     (Fraction(25, 1), Epsilon(0.565685), Epsilon(0.282843))
     """
 
+    name: ClassVar[str] = "stable"  # in SQL
     rho: Rho
     delta: Delta
     k: int
@@ -79,15 +77,10 @@ class FixedStableTopK:
         _ = self.choice, self.test, self._limited(self.k, self.k_bar)  # each refuses what it cannot use
 
     @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "stable"
-
-    @property
     def choice(self) -> GapChoice:
         """Return the proposal of k, for a quarter of rho."""
         regulariser = distance_regulariser(self.k, self.k_bar, penalty=self.penalty)
-        return GapChoice(_compute_epsilon(self.rho.value / 4), self.k_bar, regulariser, self.sensitivity)
+        return GapChoice(epsilon_of_draws(self.rho.value / 4), self.k_bar, regulariser, self.sensitivity)
 
     @property
     def test(self) -> PTRGaussian:
@@ -96,7 +89,7 @@ class FixedStableTopK:
 
     def fill(self, draws: int) -> Epsilon:
         """Return the epsilon of each of `draws` draws that cost half of rho together."""
-        return _compute_epsilon(self.rho.value / (2 * draws))
+        return epsilon_of_draws(self.rho.value / 2, draws)
 
     @property
     def worst_case(self) -> ZCDP:
@@ -151,9 +144,3 @@ class FixedStableTopK:
 
 def _make_selection(proposed: int, *, stable: frozenset[int], filled: tuple[int, ...]) -> FixedStableSelection:
     return FixedStableSelection(proposed, held=True, stable=stable, filled=filled, stopped_at_bottom=False)
-
-
-def _compute_epsilon(rho: Fraction) -> Epsilon:
-    """Return sqrt(8 * rho), rounded down to a grid of 1e-12, so that epsilon**2 / 8 is never above rho."""
-    scaled = 8 * rho * _GRID**2
-    return Epsilon(Fraction(math.isqrt(scaled.numerator // scaled.denominator), _GRID))

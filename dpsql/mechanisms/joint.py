@@ -32,15 +32,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
+from dpsql.mechanisms.base import Histogram, Selection, check_epsilon, check_k, check_sensitivity, known_candidates
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon
 
@@ -78,6 +76,7 @@ class JointExponential:
     (Rho(0.005), Delta(0))
     """
 
+    name: ClassVar[str] = "joint"  # in SQL
     epsilon: Epsilon
     k: int
     sensitivity: int = 1
@@ -86,11 +85,6 @@ class JointExponential:
         check_sensitivity(self.sensitivity)
         check_epsilon(self.epsilon, self.sensitivity)
         check_k(self.k)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "joint"
 
     @property
     def worst_case(self) -> ZCDP:

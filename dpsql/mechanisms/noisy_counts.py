@@ -1,10 +1,8 @@
-"""Counts of chosen labels, or sums, with exact noise: discrete Gaussian, or Laplace where a Gaussian has no loss.
+"""Exact noise on a fixed list of numbers: counts of chosen labels, or sums; those of known groups; and votes.
 
-The discrete Laplace serves the certificates that have no rho.
-
-Counts of chosen labels that share one noisy total of units, so that each needs less noise of its own.
-
-Counts of groups that are known in advance: every one is released, and nothing is selected.
+`NoisyCounts` is Gaussian, `LaplaceCounts` serves the certificates that have no rho, and `SharedTotal` lets counts share
+a noisy total of units, so that each needs less noise of its own. `KnownGroups` releases every group of a list, and
+`NoisyVotes` what teachers say of one example. Nothing is selected here.
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
-from dpsql.accounting import BoundedRange
+from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.parameters import check_bound, check_epsilon, check_sensitivity
+from dpsql.mechanisms.base import COUNT_LIMIT, check_bound, check_epsilon, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.quantities import Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon, Rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,7 @@ class NoisyCounts:
 
     def items(self, labels: int) -> int:
         """Return how many items of epsilon**2 / 8 the release of `labels` counts costs."""
-        bound = self.max_groups_contributed
-        return labels if bound is None else min(labels, bound)
+        return _count_charged(labels, self.max_groups_contributed)
 
     def loss(self, labels: int) -> Rho:
         """Return the rho of the release of `labels` counts."""
@@ -108,8 +106,7 @@ class LaplaceCounts:
 
     def items(self, labels: int) -> int:
         """Return how many items of epsilon the release of `labels` counts costs."""
-        bound = self.max_groups_contributed
-        return labels if bound is None else min(labels, bound)
+        return _count_charged(labels, self.max_groups_contributed)
 
     def release(self, counts: Sequence[int], noise: Noise) -> list[int]:
         """Return the noisy counts, integers that may be negative."""
@@ -118,6 +115,11 @@ class LaplaceCounts:
 
 
 CountRelease = NoisyCounts | LaplaceCounts
+
+
+def _count_charged(labels: int, max_groups_contributed: int | None) -> int:
+    """Return how many of so many labels one unit can be counted in, which are those that cost an item."""
+    return labels if max_groups_contributed is None else min(labels, max_groups_contributed)
 
 
 _ROOT_STEPS = 2**20  # square roots are rounded up to a multiple of 1 / _ROOT_STEPS
@@ -181,8 +183,7 @@ class SharedTotal:
     @property
     def items(self) -> int:
         """Return how many items of epsilon**2 / 8 the release costs."""
-        bound = self.max_groups_contributed
-        return self.measures * (self.labels if bound is None else min(self.labels, bound))
+        return self.measures * _count_charged(self.labels, self.max_groups_contributed)
 
     @property
     def rho(self) -> Rho:
@@ -256,17 +257,13 @@ class KnownGroups:
     3
     """
 
+    name: ClassVar[str] = "known_groups"  # in SQL
     counts: CountRelease
     groups: int
 
     def __post_init__(self) -> None:
         if type(self.groups) is not int or self.groups < 1:
             raise UsageError("items-range", "There must be at least one known group.", hint="List the groups.")
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "known_groups"
 
     @property
     def items(self) -> int:
@@ -281,3 +278,70 @@ class KnownGroups:
         if len(counts) > self.groups:
             raise UsageError("items-range", "There are more counts than known groups.", hint="Report this as a defect.")
         return tuple(self.counts.release(counts, noise))
+
+
+VOTE_STEPS = 2**10  # of fixed point in a whole vote
+
+
+def vote_weight(labels: int, most: int) -> int:
+    """Return what each vote of a teacher for so many labels counts, in steps: 1, or sqrt(most / labels) above `most`.
+
+    Rounded down, so that the squares of a teacher's votes never add up to more than `most` * VOTE_STEPS**2.
+
+    >>> [vote_weight(labels, 2) for labels in (1, 2, 3, 8)]
+    [1024, 1024, 836, 512]
+    """
+    return min(VOTE_STEPS, math.isqrt(VOTE_STEPS**2 * most // labels))
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyVotes:
+    """Release the votes for every label of a public list with discrete Gaussian noise.
+
+    Given: `labels` is the length of the list. The votes are sums over teachers, one for each label of the list, 0 where
+    nobody votes; a teacher who votes for t labels adds `vote_weight(t, max_labels)` to each, enforced by the caller. At
+    `max_labels` of `labels` every vote counts in full. Neighbours differ by one teacher exchanged for another, or by
+    one teacher more.
+    Returns: the noisy votes in steps of 1 / VOTE_STEPS, which may be negative. What is made of them costs no more:
+    the labels of most teachers, or the one label of the most votes.
+    Loss: rho = epsilon**2 / 4, and delta 0: the squared distance of neighbours is at most min(2 * max_labels, labels)
+    votes, and of that is the noise.
+    Utility: unbiased where no teacher votes for more than max_labels; variance
+    2 * min(2 * max_labels, labels) / epsilon**2 votes for every label.
+    Cost: a draw for every label of the list.
+    Source: Papernot et al. 2018, Scalable Private Learning with PATE, as in Example 13 of Zhu and Wang 2022,
+    Adaptive Private-K-Selection (AISTATS): one label each is max_labels = 1, a Renyi divergence of alpha / sigma**2.
+    Their PATE for many labels is max_labels = labels, and PATE-tau has tau = max_labels: there the votes of a teacher
+    above tau are scaled so that they add up to tau, here so that their squares do, which costs the same and keeps more
+    (`maths.md` 7.6).
+
+    >>> votes = NoisyVotes(Epsilon("0.2"), labels=20, max_labels=3)
+    >>> votes.variance / VOTE_STEPS**2, votes.loss.rho
+    (Fraction(300, 1), Rho(0.01))
+    """
+
+    epsilon: Epsilon
+    labels: int
+    max_labels: int
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if not 1 <= self.max_labels <= self.labels:
+            raise UsageError("labels-range", "max_labels must be at least 1 and at most the number of labels.")
+
+    @property
+    def loss(self) -> ZCDP:
+        """Return what the votes for one example cost: two items."""
+        return ZCDP(BoundedRange(self.epsilon).rho * 2, Delta(0))
+
+    @property
+    def variance(self) -> Fraction:
+        """Return sigma squared, in squared steps."""
+        return VOTE_STEPS**2 * 2 * min(2 * self.max_labels, self.labels) / self.epsilon.value**2
+
+    def release(self, votes: Sequence[int], noise: Noise) -> tuple[int, ...]:
+        """Return the noisy votes, in steps and in the order of the list."""
+        if len(votes) != self.labels or not all(0 <= count < COUNT_LIMIT for count in votes):
+            raise UsageError("votes", "There must be votes of 0 to 2**53 steps for every label of the list.")
+        draws = discrete_gaussian(self.variance, noise, count=self.labels)
+        return tuple(count + draw for count, draw in zip(votes, draws, strict=True))

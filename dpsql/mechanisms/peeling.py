@@ -9,13 +9,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting import ZCDP, BoundedRange, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.known_names import FALSE_ALARM
-from dpsql.mechanisms.parameters import check_epsilon, check_k, check_sensitivity, known_candidates
+from dpsql.mechanisms.base import (
+    COUNT_LIMIT,
+    FALSE_ALARM,
+    Histogram,
+    Selection,
+    check_epsilon,
+    check_k,
+    check_sensitivity,
+    known_candidates,
+)
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
@@ -23,7 +30,27 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 
 @dataclass(frozen=True, slots=True)
-class Peeling:
+class _ItemsOfKnownNames:
+    """Parameters of at most k items over a known domain: the epsilon of one, and the reach of a unit."""
+
+    name: ClassVar[str] = "peeling"  # in SQL
+    epsilon: Epsilon
+    k: int
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+        check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
+
+    @property
+    def worst_case(self) -> ZCDP:
+        """The loss of k items."""
+        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Peeling(_ItemsOfKnownNames):
     """Peel k of all candidates of a public domain with Gumbel noise; there is no BOTTOM.
 
     Given: epsilon is the bounded-range parameter of one draw; k >= 1. The domain is public or a function of earlier
@@ -44,25 +71,6 @@ class Peeling:
     >>> mechanism.worst_case.rho, mechanism.worst_case.delta
     (Rho(0.05), Delta(0))
     """
-
-    epsilon: Epsilon
-    k: int
-    sensitivity: int = 1
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        check_sensitivity(self.sensitivity)
-        check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "peeling"
-
-    @property
-    def worst_case(self) -> ZCDP:
-        """The loss of k steps."""
-        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the selection with the exact law of repeated exponential mechanisms over all candidates."""
@@ -127,7 +135,7 @@ class EvidentSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidentPeeling:
+class EvidentPeeling(_ItemsOfKnownNames):
     """Peel known names with Gumbel noise against BOTTOM; where that comes first, go on only if a gate opens.
 
     BOTTOM stands at R ln(d / beta') / epsilon for d candidates. If it comes after j < k names, k - j - 1 items are
@@ -152,25 +160,7 @@ class EvidentPeeling:
     Fraction(19, 10)
     """
 
-    epsilon: Epsilon
-    k: int
-    sensitivity: int = 1
     has_gate: bool = True
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        check_sensitivity(self.sensitivity)
-        check_epsilon(self.epsilon, self.sensitivity)
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "peeling"
-
-    @property
-    def worst_case(self) -> ZCDP:
-        """The loss of k items."""
-        return ZCDP(BoundedRange(self.epsilon).rho * self.k, Delta(0))
 
     @property
     def _rate(self) -> Fraction:

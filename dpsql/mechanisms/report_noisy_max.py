@@ -11,9 +11,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, Certificate, RenyiCurve, item_epsilon
 from dpsql.errors import UsageError
-from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, known_candidates
+from dpsql.mechanisms.base import Histogram, Selection, check_delta, check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_gaussian, discrete_laplace
 from dpsql.mechanisms.sampling.noise import BitReader, Noise

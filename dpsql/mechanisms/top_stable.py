@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import ClassVar
 
-from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
+from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, laplace_difference_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
+from dpsql.mechanisms.base import Histogram, check_delta, check_epsilon, check_k, check_leaders, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_noise import discrete_laplace
-from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -58,6 +57,7 @@ class TopStable:
     (54, Rho(0.5))
     """
 
+    name: ClassVar[str] = "top_stable"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k: int
@@ -74,11 +74,6 @@ class TopStable:
         check_delta(self.delta)
         if not 0 < self.threshold_share < 1:
             raise UsageError("share-range", "The share of the threshold must lie strictly between 0 and 1.")
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "top_stable"
 
     @property
     def threshold_scale(self) -> Fraction:

@@ -6,21 +6,27 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, BoundedRange, check_tail, delta_of_each
+from dpsql.accounting import ZCDP, BoundedRange, check_tail, delta_of_each, epsilon_of_draws
 from dpsql.errors import UsageError
+from dpsql.mechanisms.base import Histogram, check_epsilon, check_k, check_leaders
 from dpsql.mechanisms.domain_discovery import DomainDiscovery
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, Look, bound_weight_sum, find_open_probability
-from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.gaussian_threshold import (
+    WEIGHT_STEPS,
+    GaussianHistogram,
+    LowerCut,
+    WeightedGaussian,
+    check_sparse,
+    find_cut,
+    weighted_threshold,
+)
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.lower_cut import LowerCut, find_cut
-from dpsql.mechanisms.parameters import check_k, check_leaders
 from dpsql.mechanisms.sampling.noise import Noise
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 _ENOUGH = Fraction(4, 5)  # of the k groups: with so many above its threshold the limited domain answers at once
@@ -69,6 +75,7 @@ class TwoLooks:
     (0.03, 0.2021)
     """
 
+    name: ClassVar[str] = "two_looks"  # in SQL
     epsilon: Epsilon
     delta: Delta
     k: int
@@ -80,15 +87,13 @@ class TwoLooks:
 
     def __post_init__(self) -> None:
         check_k(self.k, self.k_bar)
-        _ = self.leaders(Answerer.LEADERS), self.weighted, self.discovery  # which refuse what means nothing
+        _ = self.leaders(Answerer.LEADERS), self.weighted  # which refuse what means nothing
+        rho = self._stage_rho  # no answer has less
+        check_sparse(rho, self.delta, k=self.k, max_groups_contributed=self.weighed_groups)
+        check_epsilon(epsilon_of_draws(rho.value, self.k))
         check_tail(delta_of_each(self.delta, self.weighed_groups))  # of the threshold, which is found after a charge
         if self.counts_rho is not None:
             _ = self.histogram
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return "two_looks"
 
     @property
     def rho(self) -> Rho:
@@ -107,8 +112,9 @@ class TwoLooks:
     def leaders(self, answerer: Answerer) -> LimitedDomain:
         """Return the limited domain that answers after one look, or after both."""
         share = self._left(1 if answerer is Answerer.AT_ONCE else 2)
-        epsilon = Epsilon(_round_root_down(8 * share.value / self.k))
-        return LimitedDomain(epsilon, self.delta, self.k, self.k_bar, self.max_groups_contributed)
+        return LimitedDomain(
+            epsilon_of_draws(share.value, self.k), self.delta, self.k, self.k_bar, self.max_groups_contributed
+        )
 
     @property
     def weighted(self) -> WeightedGaussian:
@@ -116,11 +122,16 @@ class TwoLooks:
         return WeightedGaussian(self._left(2), self.delta, self.k, self.weighed_groups)
 
     @property
+    def _stage_rho(self) -> Rho:
+        """Return the loss of each stage of domain discovery: half of what both looks leave."""
+        return Rho(self._left(2).value / 2)
+
+    @property
     def discovery(self) -> DomainDiscovery:
-        """Return the domain discovery that answers after both looks: each of its stages has half of what is left."""
-        half = Rho(self._left(2).value / 2)
-        peeling = Epsilon(_round_root_down(8 * half.value / self.k))
-        return DomainDiscovery(half, self.delta, self.weighed_groups, peeling, self.k)
+        """Return the domain discovery that answers after both looks."""
+        rho = self._stage_rho
+        peeling = epsilon_of_draws(rho.value, self.k)
+        return DomainDiscovery(rho, self.delta, self.weighed_groups, peeling, self.k)
 
     @property
     def histogram(self) -> GaussianHistogram:
@@ -145,8 +156,8 @@ class TwoLooks:
         """Return the exact sum of the first look, which one unit changes by at most k; 0 of no group."""
         check_leaders(leaders, self.k_bar)
         start, width = self._count_window
-        leads = (count - leaders.following - start for count in leaders.leaders[: self.k])
-        return sum(min(max(lead, 0), width) for lead in leads)
+        leads = np.array(leaders.leaders[: self.k], np.int64) - (leaders.following + start)
+        return int(np.clip(leads, 0, width).sum())
 
     def look_at_counts(self, leaders: Histogram, noise: Noise) -> Fraction:
         """Draw the first look."""
@@ -164,15 +175,6 @@ class TwoLooks:
         sensitivity = bound_weight_sum(min(self.k, self.weighed_groups), steps=self.steps)
         rho = Rho(self.rho.value * LOOK_SHARE)
         return Gate(rho, self.k, self.threshold, sensitivity, self.open_probability)
-
-    @property
-    def second(self) -> Look:
-        """Return the noisy sum of the look at weights."""
-        return self.gate.look
-
-    def add_weights(self, weights: npt.NDArray[np.int64]) -> int:
-        """Return the exact sum of the second look, which one unit changes by at most `gate.sensitivity`."""
-        return self.gate.add(weights)
 
     def look_at_weights(self, weights: npt.NDArray[np.int64], noise: Noise) -> Fraction:
         """Draw the second look at the weights of all groups, at least of those above a fifth of the threshold."""
@@ -221,8 +223,3 @@ class TwoLooks:
         """Return what the looks and a mechanism of this loss cost, at most `worst_case`."""
         looks = 1 if answerer is Answerer.AT_ONCE else 2
         return ZCDP(Rho(self.rho.value * looks * LOOK_SHARE + loss.rho.value), self.delta)
-
-
-def _round_root_down(square: Fraction) -> Fraction:
-    """Return the square root, rounded down to twelve decimals."""
-    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)

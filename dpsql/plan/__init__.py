@@ -1,22 +1,29 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.identity.answer_cache import AnswerCache, is_repeatable
-from dpsql.plan.identity.known_names import NamesOfAccount
 from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import (
+    AnswerCache,
+    NamesOfAccount,
     PackedRelease,
     is_of_0_11,
+    is_repeatable,
     is_same_release,
     list_earlier_plans,
     pack_bytes,
     pack_release,
     unpack,
 )
-from dpsql.plan.outer_select import EvaluatorParser, OuterSelectView, Prepared, ResultView, result_view
+from dpsql.plan.outer_select import (
+    MOST_PUBLIC_ROWS,
+    EvaluatorParser,
+    OuterSelectView,
+    Prepared,
+    ResultView,
+    result_view,
+)
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import RETIRED, build_plan, refuse_retired
 from dpsql.plan.release import (
-    MOST_PUBLIC_ROWS,
     Draw,
     ExternalRelease,
     Release,

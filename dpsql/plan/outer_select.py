@@ -1,4 +1,4 @@
-"""Views of what was released: the released table itself, or what the outer SELECT computes from it.
+"""Views of what was released: the released table itself, or what the outer SELECT computes from it; and public answers.
 
 An outer SELECT is in DuckDB's own SQL: bound before anything is charged, and computed from the released tables.
 
@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dpsql.engines import NOT_LOADED, ResultEvaluator, Statement
-from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
+from dpsql.engines.arrow_types import find_arrow_type
+from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_tree import released_path
-from dpsql.sql.analysis.public_query import is_empty_by_text
+from dpsql.sql.analysis.row_facts import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.duckdb import compose
 
@@ -43,6 +43,7 @@ _PLAIN_TYPES = frozenset(
 _SHOWN_AS = {"FLOAT": "DOUBLE", "UBIGINT": "DECIMAL(20, 0)"} | {
     f"TIMESTAMP_{unit}": "TIMESTAMP" for unit in ("S", "MS", "NS")
 }
+MOST_PUBLIC_ROWS = 1_000_000
 _MAX_KNOWN = 64  # statements that are remembered
 _MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
@@ -115,53 +116,76 @@ class Prepared:
         )
 
 
+def empty_result(query: PrivateQuery) -> pa.Table:
+    """Return the answer of a query without a row, for which nothing need be drawn."""
+    import pyarrow as pa
+
+    # empty_table() would import pandas
+    columns = [pa.nulls(0, find_arrow_type(type_.name)) for type_ in query.output_types]
+    return pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
+
+
+def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
+    """Return computed columns under the names of a public query's outputs; raise `Unsupported` for too many rows."""
+    if table.num_rows > MOST_PUBLIC_ROWS:
+        hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
+        raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
+    return table.rename_columns(list(query.names))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumns:
+    """Columns of a view that are outputs of one private query, unchanged, by what is shown there.
+
+    `measures` has the columns of each measure, by its number in the planned query; `averages` those of each pair of sum
+    and count, and `spreads` those of each statistic of spread, without its name. `computed` are the columns that are
+    averages, statistics or ends of intervals.
+    """
+
+    measures: dict[int, tuple[int, ...]]
+    averages: dict[tuple[int, int], tuple[int, ...]]
+    spreads: dict[Output, tuple[int, ...]]
+    computed: tuple[int, ...]
+
+
+def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
+    """Return what is shown in the columns that are outputs of a private query, as it is planned."""
+    found = ShownColumns({}, {}, {}, ())
+    computed = list[int]()
+    for column, output in outputs:
+        if not output.is_measure:
+            continue
+        if output.divisor is None and output.end is None:
+            found.measures[output.measure] = (*found.measures.get(output.measure, ()), column)
+            continue
+        computed.append(column)
+        if output.end is not None or output.divisor is None:
+            continue
+        if output.statistic is not None:
+            unnamed = replace(output, name="")
+            found.spreads[unnamed] = (*found.spreads.get(unnamed, ()), column)
+        else:
+            pair = output.measure, output.divisor
+            found.averages[pair] = (*found.averages.get(pair, ()), column)
+    return replace(found, computed=tuple(computed))
+
+
 @dataclass(frozen=True, slots=True)
 class ResultView:
     """View of the release of a private query without an outer SELECT: the released table."""
 
-    inner: PrivateQuery
+    inners: tuple[PrivateQuery]
     stop: Stop | None = None
-
-    @property
-    def inners(self) -> tuple[PrivateQuery, ...]:
-        """The one private query."""
-        return (self.inner,)
-
-    @property
-    def has_outer_select(self) -> bool:
-        """Whether a SELECT is around the private query."""
-        return False
+    has_outer_select: ClassVar[bool] = False
 
     @property
     def is_empty(self) -> bool:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
-        return is_empty_by_text(self.inner)
+        return is_empty_by_text(self.inners[0])
 
-    def find_computed(self, _: int) -> tuple[int, ...]:
-        """Return the columns that are averages or ends of intervals of the private query."""
-        outputs = enumerate(self.inner.outputs)
-        return tuple(at for at, output in outputs if output.divisor is not None or output.end is not None)
-
-    def find_averages(self, _: int, planned: PrivateQuery) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return the columns that are averages, for each pair of sum and count of the query as `planned`."""
-        found = dict[tuple[int, int], tuple[int, ...]]()
-        for position, output in enumerate(planned.outputs):
-            if output.divisor is not None and output.end is None and output.statistic is None:
-                pair = output.measure, output.divisor
-                found[pair] = (*found.get(pair, ()), position)
-        return found
-
-    def find_spreads(self, _: int, planned: PrivateQuery) -> dict[Output, tuple[int, ...]]:
-        """Return the columns that are statistics of spread, for each of the query as `planned`, without its name."""
-        return _find_spreads(list(enumerate(planned.outputs)))
-
-    def find_measures(self, _: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
-        """Return the columns that are measures, for each measure that is shown, as numbered in the `planned` query."""
-        found = dict[int, tuple[int, ...]]()
-        for position, output in enumerate(planned.outputs):
-            if output.key is None and output.quantile is None and output.divisor is None and output.end is None:
-                found[output.measure] = (*found.get(output.measure, ()), position)
-        return found
+    def find_columns(self, _: int, planned: PrivateQuery) -> ShownColumns:
+        """Return what the columns show of the private query as `planned`."""
+        return find_columns(enumerate(planned.outputs))
 
     def fetch(self, _: Callable[[PublicQuery], pa.Table]) -> ResultView:
         """Return the view, which reads no public table."""
@@ -169,7 +193,7 @@ class ResultView:
 
     def empty(self, _: ResultEvaluator) -> pa.Table:
         """Return the view of a release without rows."""
-        return empty_result(self.inner)
+        return empty_result(self.inners[0])
 
     def compute(self, tables: Sequence[pa.Table], _: ResultEvaluator) -> tuple[pa.Table, RatioEnds]:
         """Return the released table, which has no computed ratios."""
@@ -184,6 +208,7 @@ class OuterSelectView:
     columns: Columns | None = None
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
+    has_outer_select: ClassVar[bool] = True
 
     @property
     def inners(self) -> tuple[PrivateQuery, ...]:
@@ -191,45 +216,15 @@ class OuterSelectView:
         return self.query.inners
 
     @property
-    def has_outer_select(self) -> bool:
-        """Whether a SELECT is around the private queries."""
-        return True
-
-    @property
     def is_empty(self) -> bool:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return self.query.is_empty or (bool(self.inners) and all(map(is_empty_by_text, self.inners)))
 
-    def find_measures(self, inner: int, planned: PrivateQuery) -> dict[int, tuple[int, ...]]:
-        """Return the columns that are measures of private query `inner`, as `ResultView` does."""
-        found = dict[int, tuple[int, ...]]()
-        for column, output in self._list_outputs(inner, planned):
-            if output.key is None and output.quantile is None and output.divisor is None and output.end is None:
-                found[output.measure] = (*found.get(output.measure, ()), column)
-        return found
-
-    def find_averages(self, inner: int, planned: PrivateQuery) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return the columns that are averages of private query `inner`, as `ResultView` does."""
-        found = dict[tuple[int, int], tuple[int, ...]]()
-        for column, output in self._list_outputs(inner, planned):
-            if output.is_measure and output.divisor is not None and output.end is None and output.statistic is None:
-                pair = output.measure, output.divisor
-                found[pair] = (*found.get(pair, ()), column)
-        return found
-
-    def find_spreads(self, inner: int, planned: PrivateQuery) -> dict[Output, tuple[int, ...]]:
-        """Return the columns that are statistics of spread of private query `inner`, as `ResultView` does."""
-        return _find_spreads(self._list_outputs(inner, planned))
-
-    def find_computed(self, inner: int) -> tuple[int, ...]:
-        """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
-        outputs = self._list_outputs(inner, self.inners[inner])
-        return tuple(column for column, output in outputs if output.divisor is not None or output.end is not None)
-
-    def _list_outputs(self, inner: int, planned: PrivateQuery) -> list[tuple[int, Output]]:
-        """Return the columns that are outputs of private query `inner`, unchanged, each with the output as planned."""
-        outputs = planned.outputs
-        return [(each.column, outputs[each.output]) for each in self.query.measures if each.inner == inner]
+    def find_columns(self, inner: int, planned: PrivateQuery) -> ShownColumns:
+        """Return what the columns show, unchanged, of private query `inner` as `planned`."""
+        return find_columns(
+            (each.column, planned.outputs[each.output]) for each in self.query.measures if each.inner == inner
+        )
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> OuterSelectView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
@@ -326,18 +321,9 @@ class OuterSelectView:
         return table, {at % number: pair for at, pair in zip(ratios, ends, strict=True)}
 
 
-def _find_spreads(outputs: Sequence[tuple[int, Output]]) -> dict[Output, tuple[int, ...]]:
-    found = dict[Output, tuple[int, ...]]()
-    for column, output in outputs:
-        if output.statistic is not None and output.end is None:
-            unnamed = replace(output, name="")
-            found[unnamed] = (*found.get(unnamed, ()), column)
-    return found
-
-
 def result_view(statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
     """Return the view of a statement's release."""
-    return OuterSelectView(statement) if isinstance(statement, OuterSelect) else ResultView(statement)
+    return OuterSelectView(statement) if isinstance(statement, OuterSelect) else ResultView((statement,))
 
 
 def _remember(known: dict[Key, Value], key: Key, *, value: Value) -> None:

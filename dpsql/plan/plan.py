@@ -11,10 +11,8 @@ from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.mechanisms.base import MechanismPlan, ReleaseSpec, SelectionMechanism
-from dpsql.plan.mechanisms.choice import Candidate, predict
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Auto, Mechanism, Need
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import Auto, Candidate, Mechanism, MechanismRequest, Need, predict
 from dpsql.quantities import Delta, Epsilon
 from dpsql.receipt import REREAD
 from dpsql.sql.ir.measures import Aggregate
@@ -141,15 +139,13 @@ class Plan(NotebookRepr):
     @property
     def fresh(self) -> bool:
         """Whether the query wants new noise, charged again, also where its answer is stored."""
-        return self._says("fresh")
+        option = self.query.clause.options.get("fresh")
+        return option is not None and option.value == "true"
 
     @property
     def monotone(self) -> bool:
         """Whether the counts that are shown are made to fall along the ranking, and to be at least 0."""
-        return self._says("monotone")
-
-    def _says(self, name: str) -> bool:
-        option = self.query.clause.options.get(name)
+        option = self.query.clause.options.get("monotone")
         return option is not None and option.value == "true"
 
     @property

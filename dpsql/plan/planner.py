@@ -22,29 +22,37 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 
 from dpsql.accounting import ApproximateDP, Certificate, rho_of_total
 from dpsql.errors import Refusal, Unsupported
-from dpsql.mechanisms.sampling.race import LEAST_EPSILON
+from dpsql.mechanisms.base import LEAST_EPSILON
 from dpsql.plan.identity.replay_key import compute_keys, find_changed_readings, order_canonically
-from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.measures.quantile_bounds import bound_quantiles
-from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, sqrt_rounded_down
+from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
+from dpsql.plan.mechanisms.base import MechanismPlan, RowsRead, price_items, sqrt_rounded_down
+from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import (
     Adapt,
-    Candidate,
     choose,
     choose_over_names,
     list_mechanism_names,
     list_records,
-    plan_request,
     predict_candidates,
 )
-from dpsql.plan.mechanisms.counts_by_item import pays_total
-from dpsql.plan.mechanisms.quantiles import KNOWN_KEYS, plan_quantiles
-from dpsql.plan.mechanisms.record import Auto, Mechanism, PerPartition, QueryKind
-from dpsql.plan.mechanisms.request import MOST_GROUPS, OWN_CAP, MechanismRequest, price_items
+from dpsql.plan.mechanisms.draws import pays_total
+from dpsql.plan.mechanisms.per_partition import plan_partitions
+from dpsql.plan.mechanisms.quantiles import plan_quantiles
+from dpsql.plan.mechanisms.record import (
+    MOST_GROUPS,
+    OWN_CAP,
+    Auto,
+    Candidate,
+    Mechanism,
+    MechanismRequest,
+    PerPartition,
+    QueryKind,
+)
 from dpsql.plan.plan import Plan
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta, Epsilon
@@ -125,17 +133,14 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     measures = query.measures if query.releases_counts else ()
     price = price_items(epsilon, groups, measures=measures, certificate=terms.certificate)
     request = MechanismRequest(query, terms, price, groups, min_units)
-
-    def adapt(mechanism: Mechanism) -> MechanismRequest:
-        return _adapt_request(mechanism, request, salts=salts)
-
+    adapt = partial(_adapt_request, request=request, salts=salts)
     considered: tuple[Candidate, ...] = ()
     if query.explained and k is not None:
         considered = predict_candidates(_list_compared(fitting, query, explained=True), adapt)
     mechanism = named or _choose(fitting, query, adapt=adapt)
     while True:  # twice at most: where the engine cannot look up weights, the first one answers
         adapted = adapt(mechanism)
-        planned = plan_request(mechanism, adapted)
+        planned = mechanism.plan(adapted) if query.partitions is None else plan_partitions(mechanism, adapted)
         planned = plan_quantiles(planned, adapted, salts=salts) if query.quantiles else planned
         # where counts of some rows have less noise with it, the number of units is read, too
         query_to_run = replace(adapted.query, reads_total=pays_total(planned.price, adapted.k), item_salts=salts)
@@ -154,8 +159,8 @@ def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -
     # units that a bound keeps out of groups
     population = None
     if groups is None and query.partitions is None and query.domain is None and query.measures[0].bounds is None:
-        known = (terms.tables[name].population for name in query.tables)
-        population = min((most for most in known if most is not None), default=None)
+        known = [most for name in query.tables if (most := terms.tables[name].population) is not None]
+        population = min(known, default=None)
     return Plan(
         query=query_to_run,
         record=mechanism,
@@ -182,8 +187,8 @@ def _lower_k(query: PrivateQuery) -> PrivateQuery:
 
 def _read_max_groups_contributed(query: PrivateQuery, terms: Terms) -> int | None:
     """Return the number of groups in which a unit counts: that of the query, at most the bound of any table in it."""
-    bounds = (terms.tables[name].max_groups_contributed for name in query.tables)
-    most = min((each for each in bounds if each is not None), default=None)
+    bounds = [most for name in query.tables if (most := terms.tables[name].max_groups_contributed) is not None]
+    most = min(bounds, default=None)
     option = query.clause.options.get("max_groups_contributed")
     asked = read_whole_number(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
     return most if asked is None else asked
@@ -194,27 +199,22 @@ def _read_epsilon(query: PrivateQuery, terms: Terms) -> Epsilon:
 
     Refuse one that is too small for the measures.
     """
-    option, epsilon = query.clause.options.get("epsilon"), terms.epsilon
+    option, epsilon, fixed = query.clause.options.get("epsilon"), terms.epsilon, terms.certified.epsilon
     if option is not None:
-        epsilon = _read_stated_item(option, terms)
+        limits = terms.limits.min_epsilon.value, terms.limits.max_epsilon.value
+        epsilon = Epsilon(read_number(option, "epsilon", bounds=limits))
+        if fixed is not None and epsilon != fixed and terms.certificate is Certificate.theorem2:
+            reason = f"Under the certificate theorem2 every item has the epsilon {fixed}."
+            raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
+        if fixed is not None and epsilon.value > fixed.value:
+            reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {fixed}."
+            raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
     least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
     if epsilon.value < least:
         reason = f"With these bounds epsilon must be at least {float(least):.2g}."
         hint = "Raise epsilon, or ask the curator for smaller bounds."
         raise Refusal("option-range", reason, hint=hint, place=query.clause.place)
     return epsilon
-
-
-def _read_stated_item(option: Option, terms: Terms) -> Epsilon:
-    value = read_number(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
-    fixed = terms.certified.epsilon
-    if fixed is not None and value != fixed.value and terms.certificate is Certificate.theorem2:
-        reason = f"Under the certificate theorem2 every item has the epsilon {fixed}."
-        raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
-    if fixed is not None and value > fixed.value:
-        reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {fixed}."
-        raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
-    return Epsilon(value)
 
 
 def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Terms) -> None:
@@ -232,7 +232,7 @@ def _check_certificate(mechanism: Mechanism, query: PrivateQuery, *, terms: Term
         raise Refusal("certificate", reason, hint="Ask once for each.", place=query.partitions.place)
 
 
-def _adapt_request(mechanism: Mechanism, request: MechanismRequest, *, salts: tuple[int, int]) -> MechanismRequest:
+def _adapt_request(mechanism: Mechanism, *, request: MechanismRequest, salts: tuple[int, int]) -> MechanismRequest:
     """Return the request as a mechanism has it: with its bound and its price, and the partitions that it charges.
 
     Raises `Refusal` for a certificate or an option that is not for the mechanism.

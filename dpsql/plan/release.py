@@ -17,13 +17,20 @@ import numpy as np
 
 from dpsql.accounting import BudgetVector, Loss, add_losses
 from dpsql.engines import Exact, Statement, open_exact
-from dpsql.errors import EngineError, Unsupported, UsageError
-from dpsql.intervals import AveragePlace, ValueNoise, widen_quotients
+from dpsql.errors import UsageError
+from dpsql.intervals import AveragePlace, SpreadLaw, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.places import ReadPlaces
-from dpsql.plan.mechanisms import CountNoise, Groups, NoisyTotal
-from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain, RowsRead
-from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_values, match_names
+from dpsql.mechanisms.base import ReadPlaces
+from dpsql.plan.mechanisms.base import CountNoise, Groups, MechanismOutput, NoisyTotal, ReadAgain
+from dpsql.plan.mechanisms.names import (
+    ReleasedNames,
+    arrow_type,
+    int64_array,
+    list_values,
+    match_names,
+    read_int64,
+    refuse_result,
+)
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Measure
@@ -34,9 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from dpsql.spread_intervals import SpreadLaw
 
-MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
 _LARGEST = 2**63 - 1  # which the rows of 2**33 units are far below
 _COMPARISONS = {
@@ -81,7 +86,7 @@ class ReleaseTerms:
         """Return the terms of a plan."""
         spec, price = plan.spec, plan.mechanism_plan.price
         return cls(
-            mechanism=plan.mechanism,
+            mechanism=plan.mechanism_plan.selection.name,
             k=plan.k,
             k_bar=spec.report.k_bar,
             epsilon=price.epsilon,
@@ -91,7 +96,7 @@ class ReleaseTerms:
             partitions=max(1, spec.rows.partitions),
             counts=spec.counts,
             bounded_by=plan.count_bound,
-            others=tuple(CountNoise(each.variance, each.scale) for each in price.others),
+            others=tuple(map(CountNoise.of_release, price.others)),
             known=spec.rows.known,
             evident=spec.rows.evident,
         )
@@ -137,15 +142,12 @@ class Release:
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
     """Return the plan of one release, with places drawn for its cut if it has one: for each release again."""
-    rows = _draw_places(plan.spec.rows, noise)
-    return plan if rows is plan.spec.rows else replace(plan, spec=replace(plan.spec, rows=rows))
-
-
-def _draw_places(rows: RowsRead, noise: Noise) -> RowsRead:
+    rows = plan.spec.rows
     if rows.cut is None:
-        return rows
+        return plan
     places = rows.cut.draw(noise)
-    return replace(rows, counting=rows.counting.select_places((*places.drawn, places.last)), places=places)
+    counting = rows.counting.select_places((*places.drawn, places.last))
+    return replace(plan, spec=replace(plan.spec, rows=replace(rows, counting=counting, places=places)))
 
 
 def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statement], Exact] | None = None) -> Release:
@@ -170,12 +172,12 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         read_again = _join_names(again, open_exact(execute(build_statement(again.counting))))
         drawn = drawn.resume(read_again.groups, noise)
         read = read_again if drawn.of_second_read else read
-    values = () if drawn.counts is None else (drawn.counts, *drawn.others)
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {  # all that is released, its types from the query
-        f"key_{at + 1}": read.take_keys(at, drawn.rows, type_=arrow_type(key.type))
-        for at, key in enumerate(plan.query.keys)
-    }
-    canonical = pa.table({**columns, **{name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+    columns = dict[str, "pa.Array | pa.ChunkedArray"]()  # all that is released, its types from the query
+    for at, key in enumerate(plan.query.keys):
+        columns[f"key_{at + 1}"] = read.take_keys(at, drawn.rows, type_=arrow_type(key.type))
+    for at, values in enumerate(() if drawn.counts is None else (drawn.counts, *drawn.others)):
+        columns[name_measure(at)] = int64_array(values)
+    canonical = pa.table(columns)
     if plan.query.quantiles:
         drawn, canonical = _draw_quantiles(plan, drawn, canonical=canonical, noise=noise, execute=execute)
     terms = ReleaseTerms.of(plan).choose(drawn.chosen)
@@ -205,8 +207,7 @@ def _draw_quantiles(
     execute: Callable[[Statement], Exact] | None,
 ) -> tuple[MechanismOutput, pa.Table]:
     """Return what was drawn, with the cost of the quantiles of its groups, and the canonical table with these."""
-    from dpsql.plan.mechanisms.quantile_draws import add_quantiles
-    from dpsql.plan.mechanisms.quantiles import QuantilesPlan
+    from dpsql.plan.mechanisms.quantiles import QuantilesPlan, add_quantiles
 
     if execute is None:
         reason, hint = "Quantiles are read after the groups.", "Give release() the engine's execute."
@@ -291,52 +292,35 @@ def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
 
 def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     """Return what was read of the groups, having made sure that the engine kept to the contract."""
-    import pyarrow as pa
-
     expected, columns = plan.spec.rows, table.columns[len(plan.query.keys) :]
     has_total = expected.counting.has_total
     beside = (expected.partitions > 0) + (expected.cut is not None) + has_total
-    shaped = len(columns) == 1 + expected.others + expected.weighted + beside
-    if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
-        # to_numpy would import pandas, which swallows an interrupt
-        measures = [
-            np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
-            for column in columns
-        ]
-        partitions = measures.pop() if expected.partitions else None
-        read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())
-        totals = measures.pop() if has_total else None
-        others = tuple(measures.pop() for _ in range(expected.others))[::-1]
-        counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
-        pairs = (counts, expected.min_count), (weights, expected.min_weight)
-        fits = all(least is None or values.min(initial=least) >= least for values, least in pairs)
-        fits = fits and (totals is None or 0 <= totals.min(initial=0) <= totals.max(initial=0) <= totals[:1].sum())
-        sizes = np.array([table.num_rows])  # of each partition, all of which are known, or of all rows
-        if partitions is not None and fits:
-            fits = 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions
-            sizes = np.bincount(partitions, minlength=expected.partitions) if fits else sizes
-        if fits and (expected.max_rows is None or int(sizes.max()) <= expected.max_rows):
-            total = None if totals is None else int(totals[:1].sum())
-            return Groups(counts, weights, partitions, others, total=total, read=read)
-    raise EngineError(
-        "engine-result",
-        "The engine's answer does not have the expected columns.",
-        hint="Ask the curator whether the data changed while the session was open.",
-    )
+    if len(columns) != 1 + expected.others + expected.weighted + beside:
+        raise refuse_result()
+    measures = read_int64(columns)
+    partitions = measures.pop() if expected.partitions else None
+    read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())
+    totals = measures.pop() if has_total else None
+    counts, weights = measures[0], measures[1] if expected.weighted else np.empty(0, np.int64)
+    others = tuple(measures[1 + expected.weighted :])
+    total = None if totals is None else int(totals[:1].sum())
+    sizes = np.array([table.num_rows])  # of each partition, all of which are known, or of all rows
+    fits = True
+    if partitions is not None:
+        fits = 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions
+        sizes = np.bincount(partitions, minlength=expected.partitions) if fits else sizes
+    for values, least in ((counts, expected.min_count), (weights, expected.min_weight)):
+        fits = fits and (least is None or values.min(initial=least) >= least)
+    if totals is not None:
+        fits = fits and 0 <= totals.min(initial=0) <= totals.max(initial=0) <= total
+    if not fits or (expected.max_rows is not None and int(sizes.max()) > expected.max_rows):
+        raise refuse_result()
+    return Groups(counts, weights, partitions, others, total=total, read=read)
 
 
 def name_measure(at: int) -> str:
     """Return the name of the column of a measure in the canonical table."""
     return COUNT if at == 0 else f"measure_{at + 1}"
-
-
-def empty_result(query: PrivateQuery) -> pa.Table:
-    """Return the answer of a query without a row, for which nothing need be drawn."""
-    import pyarrow as pa
-
-    names, types = [output.name for output in query.outputs], map(arrow_type, query.output_types)
-    # empty_table() would import pandas
-    return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in types], names=list(names))
 
 
 def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
@@ -357,17 +341,17 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
             ranked = groupby(zip(labels, counts, strict=True), key=operator.itemgetter(0))
             fitted = [count for _, pairs in ranked for count in fit_monotone([count for _, count in pairs])]
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, int64_array(fitted))
-    columns = [
-        canonical.column(f"quantile_{output.quantile + 1}")
-        if output.quantile is not None
-        else _show_measure(query, canonical, output=output, terms=terms)
-        if output.key is None
-        else canonical.column(f"key_{output.key + 1}")
-        for output in query.outputs
-    ]
-    names = [output.name for output in query.outputs]
+    names, columns = list[str](), list["pa.Array | pa.ChunkedArray"]()
+    for output in query.outputs:
+        names.append(output.name)
+        if output.is_measure:
+            columns.append(_show_measure(query, canonical, output=output, terms=terms))
+        else:
+            shown = f"quantile_{(output.quantile or 0) + 1}" if output.key is None else f"key_{output.key + 1}"
+            columns.append(canonical.column(shown))
     released = pa.Table.from_arrays([*columns, int64_array(range(canonical.num_rows))], names=[*names, _ROW])
-    released = order_rows(filter_rows(released, query.keep), query.order)
+    released = filter_rows(released, query.keep) if query.keep else released
+    released = order_rows(released, query.order) if query.order else released
     released = released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
     return released.select(range(len(names))), released.column(len(names)).combine_chunks()
 
@@ -382,31 +366,32 @@ def _show_measure(
     noise, end = terms.noises[output.measure], output.end
     if output.statistic is not None:
         law, every = read_spread(query, canonical, output=output, terms=terms)
-        if end is None:
-            return pa.array(map(law.compute, every), arrow_type(DOUBLE))
-        ends = (law.find_end(each, end.level, is_high=end.is_high) for each in every)
-        return pa.array(ends, arrow_type(DOUBLE))
+        shown = (
+            law.compute(each) if end is None else law.find_end(each, end.level, is_high=end.is_high) for each in every
+        )
+        return pa.array(shown, arrow_type(DOUBLE))
     if output.divisor is None:
         is_shown = measure.bounds is None and noise.parts is None
         values = column if is_shown else decode_steps(noise.read(column.to_pylist()), measure)
         if end is None:
             return values
         return compute_interval(values, measure, noise=noise, level=end.level)[end.is_high]
-    sums, of_rows = noise.read(column.to_pylist()), terms.noises[output.divisor]
+    divisor, of_rows = query.measures[output.divisor], terms.noises[output.divisor]
+    sums = noise.read(column.to_pylist())
     rows = of_rows.read(canonical.column(name_measure(output.divisor)).to_pylist())
-    measures = (measure, query.measures[output.divisor])
     if end is None:
-        return divide_steps(sums, rows, measures=measures)
-    return compute_average_interval(sums, rows, measures=measures, noises=(noise, of_rows), level=end.level)[
-        end.is_high
-    ]
+        return divide_steps(sums, rows, measures=(measure, divisor))
+    noises = describe_noise(noise, measure), describe_noise(of_rows, divisor)  # NULL where an average is
+    pairs = list(zip(sums, rows, strict=True))
+    ends = widen_quotients(pairs, noises=noises, level=end.level, place=find_place(measure))
+    return pa.array(ends[end.is_high], arrow_type(DOUBLE))
 
 
 def read_spread(
     query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
 ) -> tuple[SpreadLaw, list[tuple[int | Fraction, ...]]]:
     """Return the law of a statistic of spread, and the noisy steps that it is made from in each canonical row."""
-    from dpsql.plan.measures.spread import describe_law
+    from dpsql.plan.measures.coupled import describe_law
 
     first, divisor, *others = output.places
     places = [divisor, first, *others]
@@ -436,7 +421,7 @@ def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
         absent = [row for row in rows if values[row] is None]
         present.sort(key=lambda row: (values[row] != values[row], values[row]), reverse=term.descending)
         rows = absent + present if term.nulls_first else present + absent
-    return table.take(int64_array(rows)) if order else table
+    return table.take(int64_array(rows))
 
 
 def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
@@ -504,37 +489,9 @@ def compute_interval(
     return pa.array(low, values.type), pa.array(high, values.type)
 
 
-def compute_average_interval(
-    sums: Sequence[int | Fraction],
-    rows: Sequence[int | Fraction],
-    *,
-    measures: tuple[Measure, Measure],
-    noises: tuple[CountNoise, CountNoise],
-    level: float,
-) -> tuple[pa.Array, pa.Array]:
-    """Return the ends for averages, by the noisy steps of their sums and their noisy numbers of rows.
-
-    Conservative, as `dpsql.intervals.widen_quotients` says; NULL where an average is.
-    """
-    import pyarrow as pa
-
-    first, second = (describe_noise(*each) for each in zip(noises, measures, strict=True))
-    place = find_place(measures[0])
-    low, high = widen_quotients(list(zip(sums, rows, strict=True)), noises=(first, second), level=level, place=place)
-    return pa.array(low, arrow_type(DOUBLE)), pa.array(high, arrow_type(DOUBLE))
-
-
-def publish(query: PublicQuery, exact: Exact) -> pa.Table:
-    """Return the answer to a query over public tables under the names of its outputs."""
-    return rename_outputs(query, open_exact(exact))
-
-
-def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
-    """Return computed columns under the names of a public query's outputs; raise `Unsupported` for too many rows."""
-    if table.num_rows > MOST_PUBLIC_ROWS:
-        hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
-        raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
-    return table.rename_columns(list(query.names))
+def publish(_: PublicQuery, exact: Exact) -> pa.Table:
+    """Return the result of a query that reads no private row."""
+    return open_exact(exact)
 
 
 def fit_monotone(counts: Sequence[int]) -> list[int]:

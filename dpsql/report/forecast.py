@@ -20,10 +20,8 @@ from dpsql.errors import BudgetExceeded, UsageError
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
-from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.choice import Candidate
-from dpsql.plan.mechanisms.record import Reads, assume_groups_per_unit, find_epsilon_within
+from dpsql.plan.mechanisms.record import LEAST_DELTA, Candidate, Reads, assume_groups_per_unit, find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share

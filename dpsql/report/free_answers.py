@@ -10,13 +10,20 @@ from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.pool import within
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.record import Entry
-from dpsql.plan.outer_select import Columns, OuterSelectView, ResultView, result_view
+from dpsql.plan.outer_select import (
+    MOST_PUBLIC_ROWS,
+    Columns,
+    OuterSelectView,
+    ResultView,
+    rename_outputs,
+    result_view,
+)
 from dpsql.plan.plan import build_statement
-from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
+from dpsql.plan.release import publish
 from dpsql.report.balance import Balance, describe_outcome, read_balances
 from dpsql.report.forecast import free_plan_table, plan_columns
 from dpsql.report.used_shares import trace_rises
-from dpsql.sql.analysis.public_query import remove_rows
+from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
@@ -84,7 +91,7 @@ class FreeAnswers:
             return rename_outputs(query, computed)
         rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1, dialect=self.catalog.dialect))
         run = self.engine.execute(rewritten) if self.public is None else self.public.execute(rewritten, stop=stop)
-        return publish(query, run)
+        return rename_outputs(query, publish(query, run))
 
     def bind_view(self, statement: PrivateQuery | OuterSelect) -> ResultView | OuterSelectView:
         """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.

@@ -16,7 +16,7 @@ from fractions import Fraction
 from dpsql.accounting import BudgetVector
 from dpsql.display import plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.record import describe_about
+from dpsql.plan.mechanisms.record import describe_amount
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
@@ -60,7 +60,7 @@ def explain_short_answer(
     noun = unit_noun(plan.query.unit_name)
     units = plural(noun)
     if plan.spec.report.chooses == "k":
-        gap = describe_about(plan.query.measures[0], float(plan.threshold_offset), units=units)
+        gap = describe_amount(plan.query.measures[0], float(plan.threshold_offset), about="about ", units=units)
         return (
             f"No list of {many} ended in a wide gap. {price} the last {singular} must have {gap} more than the next. "
             "To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise epsilon."
@@ -72,7 +72,7 @@ def explain_short_answer(
         return f"{lead} Each is a single {noun}: group by a column that many {units} share."
     if plan.spec.rows.known:
         least = None if plan.record.evidence is None else plan.record.evidence(plan.request)
-        about = "" if least is None else describe_about(plan.query.measures[0], least, units=units)
+        about = "" if least is None else describe_amount(plan.query.measures[0], least, about="about ", units=units)
         return (
             f"{lead} {plan.spec.rows.known:,} {many} are known from earlier answers."
             f"{about and f' {price} they need {about}.'} To see more: raise epsilon, or write known = all for noisy "
@@ -100,7 +100,8 @@ def describe_need(plan: Plan) -> str:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
-    return f"{with_article(singular)} needs {describe_about(need.measure, need.units, units=units)}{compared}"
+    amount = describe_amount(need.measure, need.units, about="about ", units=units)
+    return f"{with_article(singular)} needs {amount}{compared}"
 
 
 def _groups_by_unit(query: PrivateQuery) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.display import plural, unit_noun
-from dpsql.mechanisms.private_quantile import ExponentialQuantile
+from dpsql.mechanisms.quantiles import ExponentialQuantile
 from dpsql.plan import Plan, Release, describe_noise, name_measure
 from dpsql.plan.mechanisms.quantiles import (
     DrawnQuantiles,

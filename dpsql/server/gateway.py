@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +26,7 @@ from dpsql.policy import Policy
 from dpsql.policy.settings import is_loopback
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.system_catalog import CatalogError
-from dpsql.server.logins import Access, Throttle, Tokens
+from dpsql.server.limits import Throttle
 from dpsql.server.queues import (
     EngineQueue,
     FairQueue,
@@ -37,7 +38,7 @@ from dpsql.server.queues import (
     QueueTerms,
 )
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
-from dpsql.server.users import User, Users
+from dpsql.server.users import Access, Tokens, User, Users
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
@@ -144,9 +145,7 @@ class Gateway:
         A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
         """
         analyst = user.name if role is None else role
-        return self._answer(
-            surface, user, act=lambda analyst: self.service.answer(analyst, act, stop=stop), analyst=analyst
-        )
+        return self._answer(surface, user, act=partial(self.service.answer, analyst, act, stop=stop), analyst=analyst)
 
     def peek(self, surface: str, user: User, *, act: Callable[[Session], Answer | None], role: str) -> Answer | None:
         """Answer a statement at once if its answer is at hand, free and still right, else return None.
@@ -159,13 +158,13 @@ class Gateway:
             known = self.service.peek(role, act)
         except Error:
             return None  # `ask` raises it
-        return None if known is None else self._answer(surface, user, act=lambda _: known, analyst=role)
+        return None if known is None else self._answer(surface, user, act=lambda: known, analyst=role)
 
     def describe(self, surface: str, user: User, *, act: Callable[[Session], Result], role: str) -> Result:
         """Return what `act` says of a statement; it is free, and not counted against statements_per_minute."""
 
-        def describe_in_turn(analyst: str) -> Result:
-            with self.service.looking(analyst) as session:
+        def describe_in_turn() -> Result:
+            with self.service.looking(role) as session:
                 return act(session)
 
         return self._answer(surface, user, act=describe_in_turn, analyst=role, kind=DESCRIBE)
@@ -185,8 +184,8 @@ class Gateway:
         Counted, limited and logged as every statement is, as one of this `kind`. Raises `Error` and `CatalogError`.
         """
 
-        def read_in_turn(analyst: str) -> Result:
-            with self.service.reading_catalog(analyst, stop=stop) as pause:
+        def read_in_turn() -> Result:
+            with self.service.reading_catalog(role, stop=stop) as pause:
                 return act(pause)
 
         return self._answer(surface, user, act=read_in_turn, analyst=role, kind=kind, may_ask=False)
@@ -196,14 +195,14 @@ class Gateway:
 
         Raises `Refusal`.
         """
-        self._answer(surface, user, act=lambda _: None, analyst=role, kind=kind, may_ask=False)
+        self._answer(surface, user, act=lambda: None, analyst=role, kind=kind, may_ask=False)
 
     def _answer(
         self,
         surface: str,
         user: User,
         *,
-        act: Callable[[str], Result],
+        act: Callable[[], Result],
         analyst: str,
         kind: str | None = None,
         may_ask: bool = True,
@@ -222,7 +221,7 @@ class Gateway:
                     "too-many-statements", "This analyst sends too many statements.", hint=hint
                 )
             began = time.monotonic()
-            result = act(analyst)
+            result = act()
             seconds, items = time.monotonic() - began, 0
             if kind is None:
                 assert isinstance(result, Answer)  # noqa: S101 - what is not an answer has a kind

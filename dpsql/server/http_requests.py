@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,25 +23,35 @@ import anyio
 import msgspec
 from anyio import CapacityLimiter, Semaphore
 from msgspec import Meta
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
+from dpsql import curator
+from dpsql.accounting import (
+    ApproximateDP,
+    Periods,
+    describe_periods,
+)
 from dpsql.answer_json import encode_value
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
 from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.policy import Budget
 from dpsql.report.free_answers import columns_table, tables_table
-from dpsql.server.gateway import Gateway, fault
-from dpsql.server.memory import Holding, MemoryQuota
-from dpsql.server.telemetry import Telemetry
+from dpsql.server.gateway import Gateway
 from dpsql.server.users import Scope as TokenScope
-from dpsql.server.users import User
+from dpsql.server.users import User, Visits
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
+    from dpsql.ledger import Verified
+    from dpsql.policy import DatabaseUrl
+    from dpsql.report.balance import Spending
     from dpsql.session import Session
 
 Body = TypeVar("Body")
@@ -80,6 +91,10 @@ class StatementBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bool | None,
         Meta(description="Whether a query that can hardly return a row is run; by default as the policy says."),
     ] = None
+
+    def run(self, session: Session, stop: Stop | None = None) -> Answer:
+        """Return the answer of the session, charged once; raise as that does."""
+        return session.sql(self.sql, self.parameters, stop=stop, implicit=self.implicit, consent=self.consent)
 
 
 class Query(StatementBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -367,22 +382,6 @@ class StatementDispatch:
         return await anyio.to_thread.run_sync(act, limiter=self.others)
 
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "content-security-policy": POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "referrer-policy": "same-origin",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-_FOR_A_YEAR = "max-age=31536000"
-_PIECE = 64 * 1024
-_UNREAD, _UNREAD_OF_USER = 512 << 20, 64 << 20  # bytes of responses that clients have not read
 _USER = "dpsql.user"
 
 
@@ -391,84 +390,120 @@ def name_user(scope: Scope, name: str) -> None:
     scope[_USER] = name
 
 
-class Guard:
-    """An application around another: adds headers, and answers faults with one sentence, the same each time.
+SURFACE = "web"  # of the page and the API
 
-    A response is sent in pieces as the client reads it. One for which a user's unread responses leave no room is
-    replaced by a problem; with little unread, any is sent.
-    """
 
-    def __init__(self, app: ASGIApp, *, telemetry: Telemetry, surface: str, secure: bool) -> None:
-        headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
-        self._app, self._telemetry, self._surface = app, telemetry, surface
-        self._quota = MemoryQuota(_UNREAD, _UNREAD_OF_USER, full=_unread_error)
-        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDispatch(StatementDispatch):
+    """Context of every handler of a request; the `visits` are those of browsers."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        response = _Response(send, headers=self._headers, quota=self._quota, scope=scope)
+    surface: str = SURFACE
+    secure: bool
+    visits: Visits = field(default_factory=Visits)
+
+    async def login(self, name: str, password: str, *, address: str) -> User:
+        """Return the user with this name and password; raise the same `Refusal` in every other case."""
+        user = await self.run(lambda: self.gateway.login(SURFACE, name, password=password, address=address))
+        if user is None:
+            hint = "Check both; after several failures, wait some minutes."
+            raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
+        return user
+
+    def begin(self, user: User) -> str:
+        """Return the token of a new visit of a user who has logged in."""
+        return self.visits.begin(user.name, mark=self.gateway.users.verifier(user.name).stored_key)
+
+    def visitor(self, token: str) -> User | None:
+        """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
+        access = self.visits.resume(token, self.gateway.users)
+        return None if access is None else access.user
+
+    async def answer_client(self, user: User, act: Callable[[Session, Stop], Answer], *, request: Request) -> Answer:
+        """Return the answer of an act as `answer` does; what is free is stopped when the client goes away.
+
+        The body of the `request` was read.
+        """
+        gone = threading.Event()
+        watching = asyncio.create_task(watch_client(request.receive, gone))
         try:
-            await self._app(scope, receive, response.send)
-        except ClientDisconnect:
-            pass  # the client left in the middle of its request
-        except asyncio.CancelledError:  # the server stops, and its grace is over
-            if not response.has_begun:
-                await response.fail(stopping(may_be_charged=scope["method"] == "POST"))
-            raise
-        except Exception as error:  # noqa: BLE001 - its text and frames could contain values
-            self._telemetry.log_fault(error, surface=self._surface)
-            if not response.has_begun:
-                await response.fail(fault())
+            return await self.answer(user, act, stop=gone.is_set)
+        finally:
+            watching.cancel()
 
 
-class _Response:
-    """A response on its way to a client; what of its body was not read counts for the user until all of it is sent."""
-
-    def __init__(self, send: Send, *, headers: list[tuple[bytes, bytes]], quota: MemoryQuota, scope: Scope) -> None:
-        self._send, self._headers, self._quota, self._scope = send, headers, quota, scope
-        self._holding: Holding | None = None
-        self._is_replaced = False
-        self.has_begun = False
-
-    async def send(self, message: Message) -> None:
-        """Send a part of a response, or a problem in place of one that there is no room for."""
-        if self._is_replaced:
-            return
-        if message["type"] != "http.response.start":
-            body = memoryview(message.get("body", b""))
-            if len(body) <= _PIECE:
-                await self._send(message)
-                return
-            for at in range(0, len(body), _PIECE):  # each when the client has read most of what came before
-                more = at + _PIECE < len(body) or message.get("more_body", False)
-                await self._send({**message, "body": bytes(body[at : at + _PIECE]), "more_body": more})
-            return
-        headers = message.get("headers", ())
-        length = next((int(value) for name, value in headers if name.lower() == b"content-length"), 0)
-        if length > _PIECE:
-            quota = self._quota.of_user(self._scope.get(_USER, ""))
-            try:
-                self._holding = quota.hold(length, is_forced=quota.has_room)
-            except Refusal as error:
-                await self.fail(error)
-                self._is_replaced = True
-                return
-        self.has_begun = True
-        is_cacheable = any(name.lower() == b"cache-control" for name, _ in headers)
-        message["headers"] = [*headers, *self._headers, *([] if is_cacheable else [(b"cache-control", b"no-store")])]
-        await self._send(message)
-
-    async def fail(self, error: Error) -> None:
-        """Send the problem of an error."""
-        response = problem_response(error)
-        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
-        await self.send(start)
-        await self.send({"type": "http.response.body", "body": response.body})
+async def watch_client(receive: Receive, gone: threading.Event) -> None:
+    """Set an event once the client has left, whose request was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
-def _unread_error() -> Refusal:
-    hint = "Read the responses that the server has sent, and send this again: what was charged is stored, and free."
-    return Refusal("unread-answers", "This user has left too much unread.", hint=hint)
+def require_curator(user: User) -> None:
+    """Raise `Refusal` for a user who is not a curator."""
+    if not user.is_curator:
+        raise Refusal(
+            "curators-only", "This is for curators.", hint="Ask a curator, or make one: dpsql user add NAME --curator"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A total that was raised: what it was, what it is, and in which periods it is granted now."""
+
+    before: ApproximateDP
+    now: ApproximateDP
+    periods: Periods | None
+
+    def plain(self) -> dict[str, object]:
+        """Return it as values that JSON has."""
+        return {
+            "before": {"epsilon": float(self.before.epsilon), "delta": float(self.before.delta)},
+            "now": {"epsilon": float(self.now.epsilon), "delta": float(self.now.delta)},
+            "periods": None if self.periods is None else describe_periods(self.periods),
+            "next": "Write the same total into the policy, and have the server read it again.",
+        }
+
+
+def find_ledger(gateway: Gateway) -> Path | DatabaseUrl:
+    """Return the ledger's place."""
+    place = gateway.service.policy.ledger
+    assert place is not None  # noqa: S101 - a service refuses a policy without one
+    return place
+
+
+def spent(gateway: Gateway) -> Spending:
+    """Return who spent what, of the ledger as it is now."""
+    return curator.read_spending(gateway.service.policy)
+
+
+def verify_chain(gateway: Gateway) -> Verified:
+    """Compute the chain of all events again; raise `LedgerError` at the first thing that does not fit."""
+    return curator.verify_ledger(find_ledger(gateway))
+
+
+def budget_asked(given: Mapping[str, object]) -> Budget:
+    """Return the requested total; raise `PolicyError` or `UsageError` for an invalid one."""
+    periods, period = given.get("periods"), given.get("period")
+    if isinstance(periods, str) and periods:
+        periods = int(periods) if periods.isascii() and periods.isdigit() and len(periods) < len("1000000") else 0
+    return Budget(
+        _amount(given.get("epsilon")),
+        _amount(given.get("delta")),
+        period=None if not isinstance(period, str) or not period else period,
+        periods=int(periods) if isinstance(periods, int | float) else None,
+    )
+
+
+def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
+    """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.curator.grant`."""
+    budget, note = budget_asked(given), str(given.get("note", "")).strip()
+    if not note or len(note) > MAX_NOTE or not note.isprintable():
+        hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
+        raise UsageError("grant-note", f"A grant has a note of 1 to {MAX_NOTE} printable characters.", hint=hint)
+    before, periods = curator.grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
+    gateway.telemetry.log("granted", surface="web", user=user.name)
+    return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
+
+
+def _amount(value: object) -> float | str:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value or "").strip()

@@ -540,10 +540,10 @@ class _Debts:
 
 
 class LoopShare:
-    """Processor time of the event loop that one connection takes, for the analyst whose it is now."""
+    """Processor time of the event loop that one connection takes."""
 
-    def __init__(self, share: ProcessorShare, find_analyst: Callable[[], str]) -> None:
-        self._share, self._find_analyst = share, find_analyst
+    def __init__(self, share: ProcessorShare) -> None:
+        self._share = share
         self._began = self._taken = 0.0
 
     @coroutine
@@ -564,14 +564,13 @@ class LoopShare:
             except BaseException as error:  # noqa: BLE001 - `work` handles it
                 resume = partial(work.throw, error)
 
-    async def give_way(self) -> None:
+    async def give_way(self, analyst: str) -> None:
         """Serve other connections if this one took more than a moment; wait if its analyst takes more than a share."""
         now = time.thread_time()
         taken = self._taken + now - self._began
         if taken < _MOMENT:
             return
         self._taken, self._began = 0.0, now
-        analyst = self._find_analyst()
         self._share.add_loop_time(analyst, taken)
         pause = max(0.0, self._share.find_loop_pause(analyst))
         await asyncio.sleep(pause)

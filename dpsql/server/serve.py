@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, default_database, default_policy
+from dpsql.server.catalog.system_catalog import CurrentCatalog
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.users import Users, read_user_file
+from dpsql.server.users import Users, find_users_file, read_user_file
 
 if TYPE_CHECKING:
-    from dpsql.server.catalog import SystemCatalog
+    pass
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run
@@ -242,11 +243,11 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
 
 
 async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    from dpsql.server.wire.server import serve_wire
+    from dpsql.server.wire import serve_wire
 
     catalog = await asyncio.to_thread(_PolicyCatalog, gateway)
     try:
-        wire = await serve_wire(gateway, address, tls=tls, catalog=lambda: catalog.current)
+        wire = await serve_wire(gateway, address, tls=tls, catalog=catalog)
     except BaseException:
         await asyncio.to_thread(catalog.current.close)
         raise
@@ -262,7 +263,7 @@ async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ss
 
 async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
-    from dpsql.server.web.application import application
+    from dpsql.server.web import application
 
     connections = gateway.service.policy.server.max_connections
     http = await serve_http(application(gateway, secure=tls is not None), address, tls=tls, connections=connections)
@@ -287,8 +288,8 @@ STARTERS: dict[str, Callable[..., Awaitable[Listening]]] = {
 _EXTRAS = {"mcp": "mcp"}  # of surfaces that need another extra than `server`
 
 
-class _PolicyCatalog:
-    """The `current` catalog, of the policy in force, replaced when a reloaded policy has other tables."""
+class _PolicyCatalog(CurrentCatalog):
+    """The catalog of a gateway, replaced when a reloaded policy has other tables."""
 
     def __init__(self, gateway: Gateway) -> None:
         from dpsql.server.catalog import open_available_catalog
@@ -296,7 +297,7 @@ class _PolicyCatalog:
         self._service = gateway.service
         self._kind = self._service.policy.server.catalog  # only a restart changes it
         self._contents = self._service.catalog, self._service.policy.tables
-        self.current: SystemCatalog = open_available_catalog(self._kind, self._contents[0], policy=self._contents[1])
+        super().__init__(open_available_catalog(self._kind, self._contents[0], policy=self._contents[1]))
 
     def renew(self) -> None:
         """Open the catalog of the present tables, and close the former one once its statements have ended."""
@@ -334,14 +335,6 @@ def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
         reason = "The certificate or its key cannot be read, or they do not belong together."
         hint = "Use PEM files that the server can read, and a key without a passphrase."
         raise PolicyError("policy-tls", reason, hint=hint, place="server.certificate") from None
-
-
-def find_users_file(policy: Policy) -> Path:
-    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
-    if policy.server.users is None:
-        hint = 'Write users = "users.toml" under [server].'
-        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
-    return policy.server.users
 
 
 def _refuse_passphrase() -> str:

@@ -1,9 +1,14 @@
-"""Users who may log in, and the file that `dpsql user` writes: names, verifiers of passwords, and digests of tokens.
+"""Users who may log in, the file that `dpsql user` writes, and what follows a login: visits and tokens.
 
 A user is the analyst of the same name, with the budget that the policy sets. A service account, such as that of a BI
 tool, may also act as the analysts in its `acts_as`. A verifier is that of SCRAM-SHA-256 (RFC 5802 and 7677), and alone
 does not allow a login. PostgreSQL's clients prove that they know the password without sending it; the page receives it
 and computes its verifier again. The file has one writer at a time, and a change is atomic for its readers.
+
+Visits and tokens are random texts that only the server can map to users. A visit, and a token of POST /api/v1/token,
+ends after some time without a request, after a working day, at logout, and with the server. A token of
+`dpsql user token` is in the file of users, as a digest, until it expires or is revoked. Only the event loop uses visits
+and tokens.
 """
 
 from __future__ import annotations
@@ -18,16 +23,19 @@ import secrets
 import shlex
 import stat
 import stringprep
+import time
 import tomllib
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from dpsql.errors import UsageError
+from dpsql.errors import PolicyError, Refusal, UsageError
+from dpsql.policy import Policy
 from dpsql.policy.settings import check_asking
 
 ITERATIONS = 16_384  # a few milliseconds; drivers in interpreted languages compute it at every connection
@@ -201,6 +209,14 @@ class Users:
 
     def __repr__(self) -> str:
         return f"Users({len(self)})"
+
+
+def find_users_file(policy: Policy) -> Path:
+    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
+    if policy.server.users is None:
+        hint = 'Write users = "users.toml" under [server].'
+        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
+    return policy.server.users
 
 
 def read_user_file(path: Path) -> UserFile:
@@ -452,3 +468,127 @@ def draw_bytes(count: int) -> bytes:
 def draw_text(count: int) -> str:
     """Return `count` random bytes as letters, digits, - and _, for a cookie or a header."""
     return secrets.token_urlsafe(count)
+
+
+IDLE = 30 * 60.0  # seconds
+LONGEST = 12 * 3600.0
+
+
+_MOST_OF_ONE = 20  # visits of one user; the oldest ends
+
+
+@dataclass(slots=True)
+class Visit:
+    """A login that has not ended, when it began and when it was last used; `mark` identifies the password given."""
+
+    name: str
+    mark: bytes
+    scopes: frozenset[str]
+    began: float
+    asked: float
+
+
+class Visits:
+    """The visits that have not ended."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._key = draw_bytes(_TOKEN_BYTES)
+        self._visits: OrderedDict[bytes, Visit] = OrderedDict()
+
+    def begin(self, name: str, *, mark: bytes = b"", scopes: frozenset[str] = frozenset()) -> str:
+        """Return the token of a new visit, which is not stored; `mark` identifies the password that was given."""
+        token, now = draw_text(_TOKEN_BYTES), self._clock()
+        over = [digest for digest, visit in self._visits.items() if _is_over(visit, now)]
+        own = [digest for digest, visit in self._visits.items() if visit.name == name and not _is_over(visit, now)]
+        for digest in [*over, *own[: max(0, len(own) - _MOST_OF_ONE + 1)]]:
+            del self._visits[digest]
+        self._visits[digest_token(token)] = Visit(name, mark, scopes, now, now)
+        return token
+
+    def find(self, token: str) -> Visit | None:
+        """Return a visit, and let it go on; None if it has ended or never was."""
+        visit, now = self._visits.get(digest_token(token)), self._clock()
+        if visit is None or _is_over(visit, now):
+            return None
+        visit.asked = now
+        return visit
+
+    def resume(self, token: str, users: Users) -> Access | None:
+        """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
+        visit = self.find(token)
+        if visit is None:
+            return None
+        user = users.get(visit.name)
+        if user is None or users.verifier(visit.name).stored_key != visit.mark:
+            self.end(token)
+            return None
+        return Access(user, visit.scopes)
+
+    def end(self, token: str) -> None:
+        """End a visit, if it has not ended."""
+        self._visits.pop(digest_token(token), None)
+
+    def proof(self, token: str) -> str:
+        """Return what a form must bring along to have come from our own page; another site cannot know it."""
+        return hmac.digest(self._key, token.encode(errors="replace"), "sha256").hex()
+
+    def proves(self, token: str, given: str) -> bool:
+        """Return whether a form contains the value that `proof` gave the page."""
+        return hmac.compare_digest(self.proof(token).encode(), given.encode(errors="replace"))
+
+
+def _is_over(visit: Visit, now: float) -> bool:
+    return now - visit.asked > IDLE or now - visit.began > LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A user, and the scopes within which a request of theirs may act."""
+
+    user: User
+    scopes: frozenset[str]
+
+    @classmethod
+    def with_password(cls, user: User) -> Access:
+        """Return the access of a user who gave the password: everything."""
+        return cls(user, frozenset(SCOPES))
+
+    def require(self, scope: str) -> None:
+        """Raise `Refusal` without this scope."""
+        if scope not in self.scopes:
+            reason = f'This token may not do this: it does not have the scope "{scope}".'
+            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
+            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
+            raise Refusal("token-scope", reason, hint=hint)
+
+
+class Tokens:
+    """The tokens that are valid now; the cookies of the page are other ones."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
+        self._visits = Visits()
+
+    def create(self, user: User, scopes: frozenset[str], *, users: Users) -> str:
+        """Return a new token of a user who gave the password."""
+        return self._visits.begin(user.name, mark=users.verifier(user.name).stored_key, scopes=scopes)
+
+    def find(self, token: str, users: Users) -> Access | None:
+        """Return what a token may do, and as whom; None if it is not valid."""
+        access = self._visits.resume(token, users)
+        if access is not None:
+            return access
+        stored = users.find_token(digest_token(token))
+        if stored is None or (stored.expires is not None and stored.expires <= self._clock()):
+            return None
+        user = users.get(stored.user)
+        return None if user is None else Access(user, stored.scopes)
+
+    def end(self, token: str, users: Users) -> None:
+        """End a token of `create`. Raises `Refusal` for one of the file of users."""
+        stored = users.find_token(digest_token(token))
+        if stored is not None:
+            hint = f"A curator ends it: dpsql user revoke {stored.user} {json.dumps(stored.label, ensure_ascii=False)}"
+            raise Refusal("token-stored", "This token is in the file of users.", hint=hint)
+        self._visits.end(token)

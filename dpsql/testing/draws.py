@@ -31,7 +31,7 @@ from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Expression, Type
 from dpsql.sql.render.duckdb import compose
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contributions import DRAW, UNIT, Bound
+from dpsql.sql.rewrite.bounding import DRAW, UNIT, Bound
 from dpsql.testing.kit import Kit
 from dpsql.testing.queries import (
     NOON,

@@ -28,8 +28,7 @@ from dpsql.dialects import Dialect
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
-from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.measures.quantile_bounds import bound_quantiles
+from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
@@ -39,6 +38,7 @@ from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.transforms import make_total
 from dpsql.sql.ir.tree import Expression, Joined, Scan, parse_type
 from dpsql.sql.render.portable import writer_for
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     EngineQuery,
@@ -50,7 +50,6 @@ from dpsql.sql.rewrite.engine_query import (
     rewrite_weighted_of_all,
 )
 from dpsql.sql.rewrite.public_query import rewrite_public
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins
 from dpsql.terms import Terms
 from dpsql.testing.kit import Kit
 from dpsql.testing.tables import LEFTS, TABLES, VALUES, expand_shape

@@ -25,7 +25,7 @@ from dpsql import Policy, PolicyError
 from dpsql.errors import Error
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.server import http_requests
-from dpsql.server.wire import sqlstates
+from dpsql.server.wire import codec
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.literals import system_clock
 from dpsql.sql.syntax.clause import OPTIONS
@@ -86,7 +86,7 @@ def test_every_error_code_stands_under_its_kind() -> None:
 def test_every_code_that_has_a_status_of_its_own_is_one_of_an_error() -> None:
     known = documented().keys()
     assert http_requests._STATUS.keys() - known == set()
-    assert sqlstates._STATES_BY_CODE.keys() - known == set()
+    assert codec._STATES_BY_CODE.keys() - known == set()
 
 
 def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:

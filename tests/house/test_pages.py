@@ -290,7 +290,7 @@ def test_the_receipt_that_a_page_explains_is_one() -> None:
     from dpsql import Budget, Policy, PrivateTable, Receipt
     from dpsql.accounting import ZCDP, BudgetVector, Rise
     from dpsql.mechanisms import Selection
-    from dpsql.mechanisms.histogram import LabelPosition
+    from dpsql.mechanisms.base import LabelPosition
     from dpsql.mechanisms.two_looks import Answerer, TwoLooks
     from dpsql.terms import Terms
 

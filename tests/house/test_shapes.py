@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_functions_take_at_most_6_parameters() -> None:
     # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
     # keys of the file
     modules = ("model", "model", "settings", "settings", "settings", "tables")
-    commands = [f"dpsql/cli/app.py {name}" for name in ("query", "shell", "explain", "mcp")]
+    commands = [f"dpsql/cli/__init__.py {name}" for name in ("query", "shell", "explain", "mcp")]
     commands += [f"dpsql/cli/curator.py {name}" for name in ("bounds", "grant")]  # and one for each option of a command
     suggestions = ["dpsql/curator.py suggest_bounds"]  # what is suggested, and what a session is opened with
     # what one is opened with
@@ -69,5 +70,19 @@ def test_parameters_after_the_second_are_keyword_only() -> None:
     called_so = {f"dpsql/integrations/sqlalchemy.py {name}" for name in called.split()}
     assert loose == promised | called_so | {
         f"dpsql/server/{module} __call__"
-        for module in ("http.py", "http_requests.py", "mcp/server.py")  # as ASGI calls them
+        for module in ("http.py", "mcp/__init__.py")  # as ASGI calls them
     }
+
+
+def test_no_module_defines_a_name_twice() -> None:
+    """A second one replaces the first without a word, as where two files with constants of one name were merged."""
+    doubled = []
+    for module in MODULES:
+        names = Counter[str]()
+        for node in ast.parse(module.read_text()).body:
+            targets = [node] if isinstance(node, Function | ast.ClassDef) else getattr(node, "targets", [])
+            for target in targets:
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                names.update(getattr(part, "id", "") or getattr(part, "name", "") for part in parts)
+        doubled += [f"{module.relative_to(ROOT)} {name}" for name, count in names.items() if name and count > 1]
+    assert doubled == []

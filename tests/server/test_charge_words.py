@@ -14,8 +14,8 @@ from dpsql.engines.base import engine_closed
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError
 from dpsql.ledger.failures import RESERVING, SETTLING, STORED, ChargeLog
 from dpsql.server.http_requests import plain_problem, without_paths
-from dpsql.server.mcp.server import _failure
-from dpsql.server.wire.sqlstates import to_wire_error
+from dpsql.server.mcp import _failure
+from dpsql.server.wire.codec import to_wire_error
 
 WORDS = {
     RESERVING: ("may have been charged in full", "again is charged again"),

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpsql import Policy
-from dpsql.cli.app import app
+from dpsql.cli import app
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "server"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dpsql.errors import EngineError
-from dpsql.server.logins import PendingConnections
+from dpsql.server.limits import PendingConnections
 from dpsql.server.queues import FairQueue, ProcessorShare
 from dpsql.server.telemetry import Telemetry
 

@@ -21,7 +21,7 @@ from dpsql import Budget, Policy, PrivateTable, ServerSettings
 from dpsql.errors import EngineError, Error, Refusal
 from dpsql.policy import Analyst
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user, remove_user
 

@@ -23,7 +23,7 @@ from support.hostile_bytes import ASKS, SYNC, Login, execute, frames, log_in, me
 from support.server_kit import PASSWORD, Served
 from support.wire_fuzz import CANARY, Tally, attack, decoded, knock, watched
 
-from dpsql.server.wire.codec import ClientLimits
+from dpsql.server.wire.channel import ClientLimits
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 8
 DECODED = 90_000

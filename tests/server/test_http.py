@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dpsql.server.http import Http, serve_http
-from dpsql.server.http_requests import Guard, name_user
+from dpsql.server.http import Guard, Http, serve_http
+from dpsql.server.http_requests import name_user
 from dpsql.server.telemetry import Telemetry
 
 SECRET = "secret-value"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.server import logins as module
-from dpsql.server.logins import Throttle
+from dpsql.server import limits as module
+from dpsql.server.limits import Throttle
 
 
 class Clock:

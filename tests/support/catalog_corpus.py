@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsql.server.catalog import Parameter
+from dpsql.server.catalog.system_catalog import Parameter
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from dpsql.confinement import measures, system_calls
-from dpsql.server.catalog.catalog_choice import _starting
+from dpsql.server.catalog import _starting
 
 LAST = "main(sys.argv[2:])"
 UNCONFINED = f"""

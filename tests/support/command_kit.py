@@ -29,7 +29,7 @@ from pathlib import Path
 
 LONGEST = 120  # seconds
 FORKED = version("duckdb") >= "2"  # an older one waits at its end for threads that a fork has not
-SHARED = "dpsql.cli.app dpsql.plan dpsql.session pandas pyarrow.parquet rich.table sqlglot.dialects.duckdb"
+SHARED = "dpsql.cli dpsql.plan dpsql.session pandas pyarrow.parquet rich.table sqlglot.dialects.duckdb"
 CODE = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.mechanisms.places import Places, ReadPlaces
+from dpsql.mechanisms.base import Places, ReadPlaces
 
 Values = npt.NDArray[np.int64]
 

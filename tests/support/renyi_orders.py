@@ -10,4 +10,4 @@ from dpsql.quantities import Delta, Rho
 
 def best_alpha(rho: Rho, delta: Delta) -> float:
     level = _log_inverse(delta)
-    return 1.0 + math.exp(find_minimum(lambda x: _epsilon(float(rho), level, x=x)))
+    return 1.0 + math.exp(find_minimum(lambda x: _epsilon(lambda alpha: alpha * float(rho), level, x=x)))

@@ -14,13 +14,14 @@ from pathlib import Path
 from support.surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
-from dpsql.server.catalog import SystemCatalog, open_catalog
+from dpsql.server.catalog import open_catalog
+from dpsql.server.catalog.system_catalog import CurrentCatalog, SystemCatalog
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user
-from dpsql.server.wire.codec import ClientLimits
-from dpsql.server.wire.server import Wire, serve_wire
+from dpsql.server.wire import Wire, serve_wire
+from dpsql.server.wire.channel import ClientLimits
 
 __all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
 
@@ -95,7 +96,7 @@ def serving(
 
     async def start() -> Wire:
         return await serve_wire(
-            front, ("127.0.0.1", 0), tls=tls, catalog=lambda: opened, limits=limits or ClientLimits()
+            front, ("127.0.0.1", 0), tls=tls, catalog=CurrentCatalog(opened), limits=limits or ClientLimits()
         )
 
     try:

@@ -29,7 +29,7 @@ from support.hostile_bytes import Login, log_in, query
 from support.server_kit import PASSWORD, Served, serving
 
 from dpsql.curator import verify_ledger
-from dpsql.server.wire.codec import ClientLimits
+from dpsql.server.wire.channel import ClientLimits
 
 __all__ = ["ANALYSTS", "Told", "check", "load", "serving_many"]
 

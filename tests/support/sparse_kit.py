@@ -12,7 +12,7 @@ from support.laws import discrete_gaussian_law
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.mechanisms.weighted_gaussian import unit_weight, weighted_threshold
+from dpsql.mechanisms.gaussian_threshold import unit_weight, weighted_threshold
 from dpsql.quantities import Delta, Rho
 
 LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)

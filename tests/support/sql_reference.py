@@ -16,8 +16,7 @@ import duckdb
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import Refusal
 from dpsql.plan import EvaluatorParser
-from dpsql.plan.measures.bounds import bound_measures
-from dpsql.plan.measures.quantile_bounds import bound_quantiles
+from dpsql.plan.measures.bounds import bound_measures, bound_quantiles
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from dpsql.policy import Policy
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user
 from dpsql.server.web import application

@@ -43,7 +43,8 @@ from support.hostile_bytes import (
 from support.server_kit import PASSWORD, Served
 from support.surfaces_kit import make_data
 
-from dpsql.server.wire.codec import ClientLimits, Malformed, parse_message
+from dpsql.server.wire.channel import ClientLimits
+from dpsql.server.wire.codec import Malformed, parse_message
 
 __all__ = ["CANARY", "Tally", "attack", "decoded", "knock", "watched"]
 

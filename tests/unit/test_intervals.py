@@ -14,7 +14,7 @@ import dpsql
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.intervals import ValueNoise, widen_quotients
 from dpsql.mechanisms.sampling.discrete_noise import discrete_gaussian
-from dpsql.plan.mechanisms import CountNoise
+from dpsql.plan.mechanisms.base import CountNoise
 from dpsql.plan.release import compute_interval
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, ContributionRange, Measure
 

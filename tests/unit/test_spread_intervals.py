@@ -13,9 +13,8 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql import spread_intervals
-from dpsql.intervals import SharedNoise, ValueNoise
-from dpsql.spread_intervals import SpreadLaw, find_axes, find_chi_square
+from dpsql import intervals
+from dpsql.intervals import SharedNoise, SpreadLaw, ValueNoise, find_axes, find_chi_square
 from dpsql.sql.ir.measures import SPREADS, Statistic
 
 Doubles = npt.NDArray[np.float64]
@@ -93,10 +92,10 @@ def test_every_known_mistake_is_caught(mistake: str, monkeypatch: pytest.MonkeyP
     noises, right = list(GAUSSIANS["wide"]), find_chi_square
     match mistake:
         case "1 degree of 3":
-            monkeypatch.setattr(spread_intervals, "find_chi_square", lambda outside, _: stats.chi2.isf(outside, 1))
+            monkeypatch.setattr(intervals, "find_chi_square", lambda outside, _: stats.chi2.isf(outside, 1))
         case "3 degrees of 4":
             noises = [ValueNoise(Fraction(2500)) for _ in range(4)]
-            monkeypatch.setattr(spread_intervals, "find_chi_square", lambda outside, _: right(outside, 3))
+            monkeypatch.setattr(intervals, "find_chi_square", lambda outside, _: right(outside, 3))
         case "no rounding":
             noises = list(GAUSSIANS["one step"])
             axes = [math.sqrt(right(0.05, 3))] * 3

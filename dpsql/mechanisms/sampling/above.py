@@ -32,9 +32,8 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
-from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
-from dpsql.mechanisms.places import ReadPlaces
 from dpsql.mechanisms.sampling.discrete_noise import bernoulli_exp, discrete_exponential, discrete_gaussian
 from dpsql.mechanisms.sampling.noise import BitReader, Noise
 
@@ -47,23 +46,19 @@ _Enclosure = tuple[Fraction, Fraction]
 
 
 def noisy_above(
-    histogram: FullHistogram, threshold: int, *, variance: Fraction, noise: Noise
-) -> list[tuple[LabelPosition, int]]:
+    counts: npt.NDArray[np.int64], threshold: int, *, variance: Fraction, noise: Noise
+) -> list[tuple[int, int]]:
     """Return position and noisy count of every count that independent N_Z(0, variance) noise lifts to `threshold`.
 
-    Given: a threshold below 2**62, variance above 0. Of a histogram behind a cut, `Tail(variance, threshold - cut + 1)`
-    has at most the rate of the drawn places. The order of the result means nothing.
+    Given: counts below 2**53, a threshold below 2**62, variance above 0. The order of the result means nothing.
     Cost: passes over the counts, and a draw for each count that is near the threshold or above it.
     """
-    if histogram.read is not None:
-        return _noisy_above_cut(histogram, histogram.read, threshold=threshold, variance=variance, noise=noise)
-    counts = histogram.counts
     widest = threshold - int(counts.min(initial=threshold))
     starts = _starts(variance, widest)
     near = np.flatnonzero(counts > threshold - starts[0])
     draws = discrete_gaussian(variance, noise, count=len(near))
     lifted = zip(near.tolist(), counts[near].tolist(), draws, strict=True)
-    passed = [(LabelPosition(at), noisy) for at, count, draw in lifted if (noisy := count + draw) >= threshold]
+    passed = [(at, noisy) for at, count, draw in lifted if (noisy := count + draw) >= threshold]
     reader = BitReader(noise)
     for start, following in pairwise((*starts, widest + 1)):
         band = (counts <= threshold - start) & (counts > threshold - following)
@@ -71,30 +66,7 @@ def noisy_above(
         if hits:
             places = np.flatnonzero(band)
             reaching = ((int(places[rank]), int(counts[places[rank]]) + draw) for rank, draw in hits)
-            passed += [(LabelPosition(at), noisy) for at, noisy in reaching if noisy >= threshold]
-    return passed
-
-
-def _noisy_above_cut(
-    histogram: FullHistogram, read: ReadPlaces, *, threshold: int, variance: Fraction, noise: Noise
-) -> list[tuple[LabelPosition, int]]:
-    """Return the same of groups behind a cut: those below it draw from the tail if their place was drawn, else nothing.
-
-    Groups above the cut, and those beyond the last drawn place, have noise of their own (`maths.md` 11.5).
-    """
-    counts = histogram.counts
-    fresh = np.flatnonzero(read.is_fresh(counts))
-    lifted = noisy_above(FullHistogram(counts[fresh]), threshold, variance=variance, noise=noise)
-    passed = [(LabelPosition(int(fresh[at])), noisy) for at, noisy in lifted]
-    tail, rate, reader = Tail(variance, threshold - read.drawn.cut + 1), read.drawn.rate, BitReader(noise)
-    chosen = np.flatnonzero(read.is_drawn(counts)).tolist()
-    if not chosen:
-        return passed
-    confirmed = tail.confirmed(rate, _DIGITS)
-    for at in chosen:
-        confirms = _below(tail, rate, first=confirmed, reader=reader)
-        if confirms and (draw := tail.draw(reader)) is not None and int(counts[at]) + draw >= threshold:
-            passed.append((LabelPosition(at), int(counts[at]) + draw))
+            passed += [(at, noisy) for at, noisy in reaching if noisy >= threshold]
     return passed
 
 
@@ -112,7 +84,7 @@ def _hits(tail: Tail, size: int, *, reader: BitReader) -> Iterator[tuple[int, in
     rate, confirmed = _jumps(tail)
     rank = discrete_exponential(rate.numerator, rate.denominator, reader=reader)
     while rank < size:
-        if _below(tail, rate, first=confirmed, reader=reader) and (draw := tail.draw(reader)) is not None:
+        if (draw := draw_chosen(tail, rate, first=confirmed, reader=reader)) is not None:
             yield rank, draw
         rank += 1 + discrete_exponential(rate.numerator, rate.denominator, reader=reader)
 
@@ -121,7 +93,15 @@ def _hits(tail: Tail, size: int, *, reader: BitReader) -> Iterator[tuple[int, in
 def _jumps(tail: Tail) -> tuple[Fraction, _Enclosure]:
     """Return the rate of jumps in a tail and the first enclosure of the probability that confirms them."""
     rate = tail.rate
-    return rate, tail.confirmed(rate, _DIGITS)
+    return rate, tail.confirmed(rate)
+
+
+def draw_chosen(tail: Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader) -> int | None:
+    """Return noise in the tail for what was chosen with probability 1 - exp(-rate), or None: not in the tail after all.
+
+    `first` is `tail.confirmed(rate)`, which is the same for all of them.
+    """
+    return tail.draw(reader) if _below(tail, rate, first=first, reader=reader) else None
 
 
 def _below(tail: Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader) -> bool:
@@ -167,7 +147,7 @@ class Tail:
             mass = _exp(-height) / (_total(self.variance) * (1 - _exp(-decay)))
             return _widened(mass, digits)
 
-    def confirmed(self, rate: Fraction, digits: int) -> _Enclosure:
+    def confirmed(self, rate: Fraction, digits: int = _DIGITS) -> _Enclosure:
         """Return an enclosure of E / (1 - exp(-rate))."""
         low, high = self.chosen(digits)
         with localcontext(_context(digits + _digits(1 / rate) + _GUARD)):

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext
 
 
-LEAST_EPSILON = Fraction(1, 10**9)  # keeps a threshold within the integers that the race can hold
 _RADIUS = 2.0**-46
 _MORE_BITS = 64
 _LONGEST = 1074  # binary places of a double; beyond them an end of U would be rounded

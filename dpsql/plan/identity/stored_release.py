@@ -1,4 +1,4 @@
-"""Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
+"""Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back to an answer.
 
     dpsql release 2 <SHA-256 of the mark and the rest>
     {"key": ..., "release": ..., "items": ..., "reading": 2, "loss": ..., "bottom": ..., "terms": {...}, "keys": [...]}
@@ -14,27 +14,39 @@ stands under the digest of its release: the rows, the counted groups, and the me
 that names a mechanism is looked up under that release alone. One that names none is looked up under that of the
 mechanism that the earlier version chose for it, and then of the others that it chose among; of these the newest answer
 is found. Both versions released numbers of units alone, as TOP k.
+
+A name that an answer released is public for good, on every version of the data and in every period. Names are found in
+the answers that are stored for the account alone: the guarantee against one analyst says nothing of names that another
+was given.
+
+The cache has answers that cost nothing, for dashboards that repeat them. One is returned again only while the ledger
+has the stamp that it had before the answer was made: no process has charged, granted, stored or deleted anything since.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError, Refusal, Unsupported
 from dpsql.intervals import SharedNoise
-from dpsql.plan.identity.replay_key import READING, compute_release_key, identify_keys
-from dpsql.plan.mechanisms import CountNoise, NoisyTotal
+from dpsql.ledger.base_ledger import Ledger
+from dpsql.plan.identity.replay_key import READING, compute_release_key, identify_keys, order_canonically
+from dpsql.plan.mechanisms.base import CountNoise, NoisyTotal
+from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_rows
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.analysis.domains import find_group_query, find_partition_query
+from dpsql.sql.ir.statements import Option, OuterSelect, PrivateQuery, PublicQuery, ReleasedDomain, Statement
+from dpsql.sql.ir.tree import has_scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,8 +96,8 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         "terms": encoded,
         "keys": identify_keys(plan.query),
     }
-    content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
-    digest = hashlib.sha256(_stream(release.table)).hexdigest()
+    content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
+    digest = hashlib.sha256(_write_table(release.table)).hexdigest()
     mark = _MARK if release.terms.total is None else _SHARED_MARK
     return PackedRelease(_head(content, mark) + content, digest, loss.refundable)
 
@@ -114,8 +126,6 @@ def unpack(plan: Plan, stored: bytes) -> Release:
 
     Raises `LedgerError` for bytes that `pack_release` did not write, and for the release of another key.
     """
-    import pyarrow as pa
-
     read = _read(stored)
     if read is None:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
@@ -124,8 +134,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
-    with pa.ipc.open_stream(stream) as reader:
-        canonical = reader.read_all()
+    canonical = _read_table(stream)
     rho, delta = known["loss"]
     loss = plan.mechanism_plan.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     chosen = known.get("chosen")  # older answers have none
@@ -145,27 +154,6 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         legs=known.get("legs", ""),
         known_before=known.get("known_before"),
     )
-
-
-def read_names(stored: bytes) -> tuple[tuple[str, ...], pa.Table] | None:
-    """Return the identity of the keys of a stored release and a table of them alone; None for what has no names."""
-    import pyarrow as pa
-
-    read = _read(stored)
-    if read is None:
-        return None
-    known, stream = read
-    keys = tuple(known.get("keys", ()))
-    if not keys:
-        return None
-    with pa.ipc.open_stream(stream) as reader:
-        return keys, reader.read_all().select(range(len(keys)))
-
-
-def read_earlier_key(stored: bytes) -> str | None:
-    """Return the key of an answer that a version before 0.11 stored; None for a later one, and for a damaged one."""
-    read = _read(stored)
-    return None if read is None or "release" in read[0] else read[0]["key"]
 
 
 def is_of_0_11(stored: bytes) -> bool:
@@ -205,7 +193,14 @@ def _head(content: bytes, mark: bytes) -> bytes:
     return mark + hashlib.sha256(start + content).hexdigest().encode("ascii") + b"\n"
 
 
-def _stream(table: pa.Table) -> bytes:
+def _read_table(stream: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+def _write_table(table: pa.Table) -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -268,3 +263,152 @@ def _find_chosen(plans: Sequence[Plan]) -> Plan | None:
             if plan.mechanism in _WITH_POPULATION and is_enough:
                 return plan
     return best
+
+
+MOST_NAMES = 100_000  # of the same keys: the oldest of them
+_UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes that are no text: several labels look alike
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names of the same keys, each once, the oldest first; `seen` has their values."""
+
+    table: pa.Table
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    def add(self, table: pa.Table) -> None:
+        """Add the names of another answer that are new."""
+        import pyarrow as pa
+
+        if table.schema.types != self.table.schema.types:
+            return
+        new = list[int]()
+        for at, row in enumerate(list_rows(table)):
+            if row in self.seen or len(self.seen) >= MOST_NAMES:
+                continue
+            if not any(isinstance(value, str) and _UNREADABLE in value for value in row):
+                self.seen.add(row)
+                new.append(at)
+        if new:
+            self.table = pa.concat_tables([self.table, table.take(int64_array(new))]).combine_chunks()
+
+
+@dataclass(slots=True)
+class NamesOfAccount:
+    """Names of one account, read from the ledger once; a later look reads what was stored since.
+
+    The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
+    query that does not say whether it uses names does so `by_default`, or not.
+    """
+
+    ledger: Ledger
+    account: str | None
+    by_default: bool = True
+    _earlier: dict[str, None] | None = None
+    _position: int = 0
+    _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def complete(self, query: PrivateQuery) -> PrivateQuery:
+        """Return the query with the names of its keys that are known, if it may use any."""
+        known = query.clause.options.get("known")
+        if not isinstance(query.domain, ReleasedDomain):  # of other queries, TOP k of all groups may use names
+            is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
+            is_wanted = self.by_default if known is None else known.value != "false"
+            if not (is_wanted and is_ranked) or query.domain is not None or query.partitions is not None:
+                return query
+        with self._lock:
+            self._read()
+            if not self._found:
+                return query
+            query = order_canonically(query)
+            keys = identify_keys(query)
+            found = self._found.get(tuple(sorted(keys)))
+            table = None if found is None else found.table
+        if table is None or not table.num_rows:
+            return query
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        table = table.select([order.index(at) for at in range(len(keys))])
+        if list(table.schema.types) != [arrow_type(key.type) for key in query.keys]:
+            return query
+        return replace(query, names=ReleasedNames(table, evident=known is None or known.value != "all"))
+
+    def earlier_keys(self) -> Collection[str]:
+        """Return the keys of the answers that versions before 0.11 stored, on any version of the data."""
+        if self._earlier is None:
+            with self._lock:
+                self._read()
+        return self._earlier or ()
+
+    def _read(self) -> None:
+        """Read the answers that were stored since the last look.
+
+        Of those that a version before 0.11 stored the keys are kept.
+        """
+        position, answers = self.ledger.answers(self.account, self._position)
+        earlier = {} if self._earlier is None else self._earlier
+        for answer in answers:
+            found = _read(answer)
+            if found is None:
+                continue
+            known, stream = found
+            keys = known.get("keys", ())
+            if not keys:
+                earlier.update({} if "release" in known else {known["key"]: None})
+                continue
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            table = _read_table(stream).select(order).rename_columns([f"key_{at + 1}" for at in range(len(keys))])
+            self._found.setdefault(tuple(keys[at] for at in order), _Names(table.slice(0, 0))).add(table)
+        self._position, self._earlier = position, earlier
+
+
+Value = TypeVar("Value")
+_MAX_ANSWERS = 64
+_MAX_BYTES = 256 * 1024  # of the rows of one
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCache(Generic[Value]):
+    """Answers of one session, at most 64, by the keys of their statements; threads may share it."""
+
+    ledger: Ledger
+    _known: dict[Hashable, tuple[Hashable, Value]] = field(default_factory=dict)
+
+    def find(self, key: Hashable) -> Value | None:
+        """Return the answer of a statement, or None if there is none that is right now."""
+        known = self._known.get(key)  # once, as another thread may be replacing it
+        return None if known is None else _choose(known, self.ledger.stamp())
+
+    def peek(self, key: Hashable) -> Value | None:
+        """Return the answer without waiting for the ledger; None also where the ledger cannot be read at once."""
+        known = self._known.get(key)
+        return None if known is None else _choose(known, self.ledger.peek_stamp())
+
+    def add(self, key: Hashable, answer: Value, *, stamp: Hashable, size: int = 0) -> None:
+        """Add an answer of `size` bytes; `stamp` is that of the ledger before the answer was made."""
+        if stamp is None or size > _MAX_BYTES:
+            return
+        self._known.pop(key, None)
+        self._known[key] = stamp, answer
+        if len(self._known) > _MAX_ANSWERS:
+            with suppress(KeyError, StopIteration, RuntimeError):  # another thread may have
+                del self._known[next(iter(self._known))]
+
+
+def _choose(known: tuple[Hashable, Value], stamp: Hashable) -> Value | None:
+    return known[1] if stamp is not None and known[0] == stamp else None
+
+
+def is_repeatable(statement: Statement) -> bool:
+    """Return whether the text and the ledger alone decide the answer of a statement that is free or stored.
+
+    Rows of public tables may change, DuckDB's own functions may read a clock, and EXPLAIN draws noise.
+    """
+    match statement:
+        case PublicQuery():
+            return not has_scan(statement)
+        case PrivateQuery(explained=explained):
+            return not explained and find_partition_query(statement) is None and find_group_query(statement) is None
+        case OuterSelect(inners=inners, beside=beside, is_deterministic=is_deterministic):
+            return is_deterministic and not beside and all(map(is_repeatable, inners))
+    return True

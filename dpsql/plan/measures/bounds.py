@@ -1,32 +1,35 @@
 """Bounds of measures: how much one unit may add to one group, from the policy, or as the query states them.
 
-Those of coupled measures have finer steps, and averages are around the middle of the range of their rows. A unit beyond
-a bound of a set has a weight below 1, which is rounded down to whole steps. Steps are as fine as the largest number of
-them allows, so that what is lost by rounding is far below the noise (`maths.md` 10.4).
+Adding a unit raises the number of different values in a group by at most so many as it has there, and by none where
+others have its values; removing it lowers the number by as much. So any number is a sound bound of COUNT(DISTINCT x),
+also one that a query states, and it decides the noise. It is, in this order, that of the aggregate itself;
+`max_items_contributed`; and the lesser of what the policy has for the columns and for rows. A unit that counts with at
+most so many rows in COUNT(*) has no more values in them, so the rows of the policy are a default that cuts no unit
+which COUNT(*) does not cut.
+
+A quantile has a range: between which numbers the value of one row is. It decides the bins alone: a value beyond it is
+counted at its end, so no range is needed for the guarantee.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil, inf, isfinite
+from math import ceil, inf, isfinite, prod
 
-from dpsql.dialects import write_name
+from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
-from dpsql.plan.measures.distances import count_half
-from dpsql.plan.measures.distinct import OPTION as ITEMS_OPTION
-from dpsql.plan.measures.distinct import bound_items, refuse_stray_option
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
-from dpsql.plan.measures.rows import Columns, Rows, TableRows, count_rows, list_scans_of_rows
+from dpsql.plan.measures.rows import Columns, Count, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.starter import spell
-from dpsql.sql.ir.measures import MOST_STEPS, SPREADS, Aggregate, ContributionRange, Measure
-from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.measures import MOST_STEPS, SPREADS, Aggregate, ContributionRange, Measure, Quantile
+from dpsql.sql.ir.statements import Partitions, PrivateQuery
 from dpsql.sql.ir.tree import NULL, ColumnRef, Literal
 from dpsql.terms import Terms, read_whole_number
 
-_OPTION = "max_rows_contributed"
+_OPTION, _ITEMS_OPTION = "max_rows_contributed", "max_items_contributed"
 _LARGEST, _SMALLEST = 10**18, Fraction(1, 10**18)  # of the bounds of a sum
 _SOME_ROWS, _SOME_MOST = 20, 500
 _ASSUMED = ColumnTotals(Fraction(500), Fraction(0), Fraction(0), Fraction(500))  # of a column without bounds, in hints
@@ -40,8 +43,12 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
     if option is not None and not counts_rows:
         reason = f"{_OPTION} is for COUNT(*), COUNT(x), AVG and quantiles, and the query has none of them."
         raise Refusal("option", reason, hint="Leave it out.", place=option.place)
-    if ITEMS_OPTION in query.clause.options:
-        refuse_stray_option(query)
+    option = query.clause.options.get(_ITEMS_OPTION)
+    if option is not None and all(measure.aggregate is not Aggregate.ITEMS for measure in query.measures):
+        reason = (
+            f"{_ITEMS_OPTION} is for COUNT(DISTINCT x) of another column than the privacy unit, and the query has none."
+        )
+        raise Refusal("option", reason, hint="Leave it out.", place=option.place)
     if query.counts_units_alone:
         return query
     ranks_units = query.measures[0].aggregate is Aggregate.UNITS
@@ -51,11 +58,11 @@ def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
         reason = f"The {who} wants groups of at least so many units here, which another ranking cannot promise."
         hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
         raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
+    from dpsql.plan.measures.coupled import RowRanges, refine_coupled
+
     bounding = Bounding(query, terms.tables)
     distances = {at for output in query.outputs if output.statistic for at in (output.measure, *output.others)}
     if distances:
-        from dpsql.plan.measures.spread import RowRanges
-
         ranges = RowRanges(query, terms.tables, bounding.tables, bounding.table_rows, bounding.find_totals)
     measures = tuple(
         ranges.put(each) if at in distances else bounding.bound(each) for at, each in enumerate(query.measures)
@@ -113,7 +120,7 @@ class Bounding:
         if measure.aggregate is Aggregate.ROWS:
             return replace(measure, bounds=ContributionRange(0, self._find_rows(measure)))
         if measure.aggregate is Aggregate.ITEMS:
-            return bound_items(measure, self.query, policy=self.policy, rows=self.rows.total)
+            return _bound_items(measure, self.query, policy=self.policy, rows=self.rows.total)
         return self._bound_sum(measure)
 
     def _find_rows(self, measure: Measure) -> int:
@@ -269,60 +276,119 @@ def _propose_stated(measure: Measure, *, most: int = _SOME_MOST) -> str:
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 
-def refine_coupled(query: PrivateQuery) -> PrivateQuery:
-    """Return a query, whose measures are bounded, with the steps of its coupled measures."""
-    if all(measure.weight is None for measure in query.measures):
-        return query
-    changed = dict(_center_averages(query))
-    if any(output.statistic is not None for output in query.outputs):
-        from dpsql.plan.measures.spread import refine_spread
+def _bound_items(measure: Measure, query: PrivateQuery, *, policy: Mapping[str, PrivateTable], rows: Count) -> Measure:
+    """Return a number of different values with how many of one unit count; `rows` are those of one unit in FROM."""
+    named = _find_distinct(measure, policy)
+    option = query.clause.options.get(_ITEMS_OPTION)
+    asked = read_whole_number(option, _ITEMS_OPTION, bounds=(1, MOST_STEPS if named == inf else int(named)))
+    most = min(named, rows) if asked is None else asked
+    if most > MOST_STEPS:
+        raise _refuse_items(measure, query, is_joined=most != inf)
+    return replace(measure, bounds=ContributionRange(0, int(most)))
 
-        changed |= refine_spread(query, changed)
-    refined = [changed.get(measure) or _refine(measure) for measure in query.measures]
-    measures = tuple(dict.fromkeys(refined))
-    places = [measures.index(measure) for measure in refined]
-    outputs = tuple(
-        output if not output.is_measure else output.place([places[at] for at in output.places])
-        for output in query.outputs
+
+def _find_distinct(measure: Measure, policy: Mapping[str, PrivateTable]) -> Count:
+    """Return how many values of an expression one unit has by the bounds of its columns, infinite without one."""
+    if not measure.columns:
+        return inf
+    found = [policy[table].bounds.find(column) for table, column in measure.columns]
+    known = [each.distinct for each in found if each is not None and each.distinct is not None]
+    most = prod(known) if len(known) == len(found) else inf
+    return most if most <= MOST_STEPS else inf
+
+
+def _refuse_items(measure: Measure, query: PrivateQuery, *, is_joined: bool) -> Refusal:
+    """Return the refusal of a number of values without a bound, with the statement and the line that give it one."""
+    words = "COUNT(DISTINCT x)" if measure.words is None else " ".join(measure.words.fragment.split())
+    hint = (
+        f"Write {words.removesuffix(')')}, contribution_bounds_per_group => (0, 3)), with your own number of values of "
+        "one unit."
     )
-    return replace(query, measures=measures, outputs=outputs)
+    reason = "The policy does not say how many different values of one unit count in a group."
+    if is_joined:
+        reason = "By the rows of its tables one unit can have too many rows here: a join multiplies them."
+    if len(measure.columns) == 1:
+        ((table, column),) = measure.columns
+        line = f"{spell(column)} = {{distinct = 3}}"
+        hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
+    return Refusal("no-bounds", reason, hint=hint, place=measure.words or query.clause.place)
 
 
-def _refine(measure: Measure) -> Measure:
-    """Return a measure in the finest steps such that one unit adds at most MOST_STEPS."""
-    if measure.weight is None or measure.bounds is None:
-        return measure
-    shift = max(0, (MOST_STEPS // measure.bounds.width).bit_length() - 1)
-    return replace(measure, bounds=measure.bounds.refine(shift), weight=replace(measure.weight, shift=shift))
+_STATED = "contribution_bounds_per_row => (0, 500)"
 
 
-def _center_averages(query: PrivateQuery) -> Iterator[tuple[Measure, Measure]]:
-    """Yield sums and counts of averages with those that replace them: of the distances from the middle, and alone.
-
-    Those of a set that is shown as it is have to stay.
-    """
-    undivided = (output for output in query.outputs if output.quantile is None and output.divisor is None)
-    shown = {query.measures[output.measure] for output in undivided}
-    for output in query.outputs:
-        if not output.is_measure or output.divisor is None or output.statistic is not None:
-            continue
-        total, rows = query.measures[output.measure], query.measures[output.divisor]
-        if total not in shown and rows not in shown and (centred := _center(total, rows)) is not None:
-            yield total, centred
-            yield rows, replace(rows, weight=None)
+def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
+    """Return the query with the row ranges of its quantiles, and their rows; refuse a quantile without them."""
+    if not query.quantiles:
+        return query
+    if query.partitions is not None:
+        reason = "Quantiles are not released of partitions."
+        raise Refusal("partitions", reason, hint=_propose_one(query, query.partitions), place=query.partitions.place)
+    bounding = Bounding(query, terms.tables)
+    return replace(query, quantiles=tuple(_bound_quantile(each, bounding) for each in query.quantiles))
 
 
-def _center(total: Measure, rows: Measure) -> Measure | None:
-    """Return the sum of the distances from the middle of the range of a row; None where that has more noise."""
-    if total.row_range is None or total.bounds is None or rows.bounds is None or total.weight is None:
-        return None
-    (least, most), most_rows = total.row_range, rows.bounds.high
-    half = (most - least) / 2
-    if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
-        return None
-    steps = count_half(total, half, most=MOST_STEPS // 2 // most_rows)
-    if steps is None:
-        return None
-    bounds = ContributionRange(-most_rows * steps, most_rows * steps, half / steps)
-    weight = replace(total.weight, centre=(least + most) / 2, rows=most_rows)
-    return replace(total, bounds=bounds, weight=weight)
+def _propose_one(query: PrivateQuery, partitions: Partitions) -> str:
+    """Return a hint with the condition of one partition, in place of PER."""
+    name = next((output.name for output in query.outputs if output.key == partitions.key), None)
+    first = next((each.value for each in partitions.values if isinstance(each.value, str)), None)
+    if name is None or first is None:
+        return "Leave PER and partitions out."
+    one = f"{write_name(name)} = {quote_text(first)}"
+    return f"Leave PER and partitions out, or ask for one value at a time, with {one} in WHERE."
+
+
+def _bound_quantile(quantile: Quantile, bounding: Bounding) -> Quantile:
+    """Return a quantile with its range and its rows; refuse one that lacks either, or both at once."""
+    try:
+        row_range = quantile.stated or _find_quantile_range(quantile, bounding)
+    except Refusal as error:
+        try:
+            _find_quantile_rows(quantile, bounding)
+        except Refusal as other:
+            hint = f"{error.hint} {other.hint}"
+            raise Refusal(error.code, f"{error.reason} {other.reason}", hint=hint, place=error.place) from None
+        raise
+    return replace(quantile, row_range=row_range, rows=_find_quantile_rows(quantile, bounding), stated=None)
+
+
+def _find_quantile_rows(quantile: Quantile, bounding: Bounding) -> int:
+    """Return how many rows of one unit count in a group: of those that FROM can make as many as the query asks for."""
+    total, option = bounding.rows.total, bounding.query.clause.options.get(_OPTION)
+    most = int(min(total, MOST_STEPS))
+    asked = read_whole_number(option, _OPTION, bounds=(1, most))
+    if asked is not None:
+        return asked
+    if total == most:
+        return most
+    reason = f"By the rows of its tables one unit can have {total:,} rows here: a join multiplies them."
+    hint = f"Add {_OPTION} = 20, or another number, to WITH (...)."
+    if total == inf:
+        reason = "The policy does not say how many rows of one unit count in a group, which a quantile needs."
+        hint = f"Write PRIVATE WITH ({_OPTION} = 20), or another number. {bounding.propose_rows()}"
+    raise Refusal("no-bounds", reason, hint=hint, place=quantile.words or bounding.query.clause.place)
+
+
+def _find_quantile_range(quantile: Quantile, bounding: Bounding) -> tuple[Fraction, Fraction]:
+    """Return between which numbers the value of a row is by the policy; refuse one that has no such range."""
+    summed = Measure(Aggregate.SUM, quantile.argument, quantile.condition, words=quantile.words)
+    low, high = bounding.find_row_range(summed)
+    if isinstance(low, Fraction) and isinstance(high, Fraction) and _SMALLEST <= high - low <= _LARGEST:
+        return low, high
+    shown = "MEDIAN(x)" if quantile.words is None else " ".join(quantile.words.fragment.split())
+    column = next(iter(quantile.columns), None)
+    hint = f"Write {_write_range(shown)}, with your own range of one row's value."
+    reason = "The policy does not say between which numbers one row's value of this is, which a quantile needs."
+    if column is not None and len(quantile.columns) == 1:
+        table, name = column
+        line = f"{spell(name)} = {{each = {{min = 0, max = 500}}}}, with the range of a value,"
+        hint = f"{hint} Or ask the curator to add {line} under [tables.{spell(table)}.bounds]."
+    raise Refusal("no-bounds", reason, hint=hint, place=quantile.words)
+
+
+def _write_range(words: str) -> str:
+    """Return a quantile as it is written with a range in it: behind its own arguments."""
+    end = words.upper().find(" WITHIN GROUP")
+    end = words.rfind("[") if end < 0 and words.endswith("]") else end
+    head, rest = (words, "") if end < 0 else (words[:end], words[end:])
+    return f"{head.rstrip().removesuffix(')')}, {_STATED}){rest}"

@@ -47,6 +47,8 @@ Number = Fraction | float  # exact, or infinite
 _COMPARED = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _SUMS, _OF_ONE_ROW = frozenset(["sum", "sum_sorted"]), frozenset(["avg", "avg_sorted", "min", "max"])
 _COUNTS = frozenset(["count_star", "count", "count_distinct"])
+_OF_TWO = frozenset(["+", "-", "*", "/", "//"])
+_BOUNDED = _OF_TWO | frozenset("neg least greatest abs coalesce round floor ceil trunc".split())
 
 
 class _Part(NamedTuple):
@@ -157,6 +159,38 @@ def _negate(bound: _Bound) -> _Bound:
     return replace(bound, low=-bound.high, high=-bound.low, up=bound.down, down=bound.up)
 
 
+def _plus(one: _Bound, other: _Bound) -> _Bound:
+    return _Bound(one.low + other.low, one.high + other.high, _add(one.up, other.up), _add(one.down, other.down))
+
+
+def _find_of_one(function: str, one: _Bound, *, type_: Type) -> _Bound | None:
+    match function:
+        case "neg":
+            return _negate(one)
+        case "abs":
+            low, high = max(one.low, -one.high, Fraction(0)), max(one.high, -one.low)
+            return replace(one, low=low, high=high, up=_larger((one.up, one.down)), down={})
+        case "floor":
+            return _floor(one, type_)
+        case "ceil":  # -FLOOR(-e)
+            return _negate(_floor(_negate(one), type_))
+    return _truncate(one)
+
+
+def _of_square(one: _Bound, found: _Bound) -> _Bound:
+    """Return the bounds of e * e, which is never below 0, by those of e and of a product."""
+    squares = [_times(one.low, one.low), _times(one.high, one.high)]
+    return replace(found, low=Fraction(0) if one.low <= 0 <= one.high else min(squares), down={})
+
+
+def _floor(found: _Bound, type_: Type) -> _Bound:
+    if _count_digits(type_) == 0:
+        return found
+    low, high = (end if not isinstance(end, Fraction) else Fraction(floor(end)) for end in (found.low, found.high))
+    up, down = found.up if high > 0 else {}, _add(found.down, _rows(Fraction(1))) if low < 0 else {}
+    return replace(found, low=low, high=high, up=up, down=down)
+
+
 def _either(bounds: Sequence[_Bound | None]) -> _Bound | None:
     """Return the bounds of what is one of several expressions; None means NULL."""
     known = [bound for bound in bounds if bound is not None]
@@ -237,8 +271,8 @@ class _Level:
                 found = _either(list(map(self.find, results)))
                 has_all = default is not None and found is not None and all(map(self._is_present, results))
                 return replace(found, is_present=True) if found is not None and has_all else found
-            case Call(function=function, arguments=arguments) if function in _CALLS:
-                return _CALLS[function](self, arguments)
+            case Call(function=function, arguments=arguments) if function in _BOUNDED:
+                return self._find_call(function, arguments)
         return _UNKNOWN
 
     def _find_inside(self, expression: Expression) -> _Bound | None:
@@ -334,33 +368,41 @@ class _Level:
             return self._find_inside(argument)
         return _round(self._find_inside(argument), Fraction(1, 10**digits))
 
-    def negative(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of -e."""
-        found = self.find(arguments[0])
-        return None if found is None else _negate(found)
-
-    def plus(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of e + f."""
-        one, other = map(self.find, arguments)
-        if one is None or other is None:
+    def _find_call(self, function: str, arguments: tuple[Expression, ...]) -> _Bound | None:
+        """Return the bounds of a call of one of _BOUNDED; None for NULL."""
+        bounds = list(map(self.find, arguments))
+        known = [each for each in bounds if each is not None]
+        match function:
+            case "coalesce":
+                found = _either(known)
+                return None if found is None else replace(found, is_present=any(each.is_present for each in known))
+            case "least":
+                return self._least(known)
+            case "greatest":  # -LEAST(-e, -f)
+                found = self._least(list(map(_negate, known)))
+                return None if found is None else _negate(found)
+            case "round":
+                return self._round(*arguments)
+        if len(known) < len(bounds):  # the others are NULL where an argument is
             return None
-        return _Bound(one.low + other.low, one.high + other.high, _add(one.up, other.up), _add(one.down, other.down))
+        if function not in _OF_TWO:
+            return _find_of_one(function, known[0], type_=arguments[0].type)
+        one, other = known
+        if function == "*" and arguments[0] == arguments[1]:
+            return _of_square(one, self._multiply(one, other))
+        return self._find_of_two(function, one=one, other=other)
 
-    def minus(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of e - f."""
-        return self.plus((arguments[0], Call("neg", (arguments[1],), arguments[1].type)))
-
-    def product(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of e * f."""
-        one, other = map(self.find, arguments)
-        if one is None or other is None:
-            return None
-        found = self._multiply(one, other)
-        if arguments[0] == arguments[1]:
-            squares = [_times(one.low, one.low), _times(one.high, one.high)]
-            least = Fraction(0) if one.low <= 0 <= one.high else min(squares)
-            return replace(found, low=least, down={})
-        return found
+    def _find_of_two(self, function: str, *, one: _Bound, other: _Bound) -> _Bound | None:
+        match function:
+            case "+":
+                return _plus(one, other)
+            case "-":
+                return _plus(one, _negate(other))
+            case "*":
+                return self._multiply(one, other)
+            case "/":
+                return self._divide(one, other)
+        return _truncate(self._divide(one, other))  # e // f is rounded towards 0, or as it is for DOUBLE
 
     def _multiply(self, one: _Bound, other: _Bound) -> _Bound:
         ends = [_times(end, by) for end in (one.low, one.high) for by in (other.low, other.high)]
@@ -371,24 +413,16 @@ class _Level:
         ]
         return _Bound(min(ends), max(ends), min(ups, key=self.total), min(downs, key=self.total))
 
-    def quotient(self, arguments: tuple[Expression, ...]) -> _Bound | None:
+    def _divide(self, one: _Bound, other: _Bound) -> _Bound:
         """Return the bounds of e / f, none where f may be 0."""
-        one, other = map(self.find, arguments)
-        if one is None or other is None:
-            return None
         if other.low <= 0 <= other.high:
             return _UNKNOWN
         low, high = (Fraction(0) if not isinstance(end, Fraction) else 1 / end for end in (other.high, other.low))
         inverse = _Bound(low, high, _rows(max(high, Fraction(0))), _rows(max(-low, Fraction(0))))
         return self._multiply(one, inverse)
 
-    def whole_quotient(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of e // f, which is rounded towards 0, or as it is for DOUBLE."""
-        return _truncate(self.quotient(arguments))
-
-    def least(self, arguments: tuple[Expression, ...]) -> _Bound | None:
+    def _least(self, known: Sequence[_Bound]) -> _Bound | None:
         """Return the bounds of LEAST, which is the least of the arguments that are not NULL."""
-        known = [found for found in map(self.find, arguments) if found is not None]
         found = _either(known)
         if found is None:
             return None
@@ -397,52 +431,14 @@ class _Level:
         high = min([found.high, *(each.high for each in always)])
         return replace(found, high=high, up=min(ups, key=self.total), is_present=bool(always))
 
-    def greatest(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of GREATEST(e, f), which is -LEAST(-e, -f)."""
-        found = self.least(tuple(Call("neg", (each,), each.type) for each in arguments))
-        return None if found is None else _negate(found)
-
-    def absolute(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of ABS."""
-        found = self.find(arguments[0])
-        if found is None:
-            return None
-        high = max(found.high, -found.low)
-        low = max(found.low, -found.high, Fraction(0))
-        return replace(found, low=low, high=high, up=_larger((found.up, found.down)), down={})
-
-    def coalesce(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of the first argument that is not NULL."""
-        found = _either(list(map(self.find, arguments)))
-        return None if found is None else replace(found, is_present=any(map(self._is_present, arguments)))
-
-    def rounded(self, arguments: tuple[Expression, ...]) -> _Bound | None:
+    def _round(self, argument: Expression, *rest: Expression) -> _Bound | None:
         """Return the bounds of ROUND, to whole numbers or to so many digits."""
-        argument, *rest = arguments
         digits = rest[0].value if rest and isinstance(rest[0], Literal) else 0
         if not isinstance(digits, int) or (rest and not isinstance(rest[0], Literal)):
             return _UNKNOWN
         if _count_digits(argument.type) <= digits:
             return self._find_inside(argument)
         return _round(self._find_inside(argument), Fraction(10) ** -digits)
-
-    def floor(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of FLOOR."""
-        found = self.find(arguments[0])
-        if found is None or _count_digits(arguments[0].type) == 0:
-            return found
-        low, high = (end if not isinstance(end, Fraction) else Fraction(floor(end)) for end in (found.low, found.high))
-        up, down = found.up if high > 0 else {}, _add(found.down, _rows(Fraction(1))) if low < 0 else {}
-        return replace(found, low=low, high=high, up=up, down=down)
-
-    def ceiling(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of CEIL(e), which is -FLOOR(-e)."""
-        found = self.floor((Call("neg", arguments, arguments[0].type),))
-        return None if found is None else _negate(found)
-
-    def truncated(self, arguments: tuple[Expression, ...]) -> _Bound | None:
-        """Return the bounds of TRUNC."""
-        return _truncate(self.find(arguments[0]))
 
 
 def _count_digits(type_: Type) -> float:
@@ -529,21 +525,3 @@ def _list_present(condition: Expression) -> Iterable[Expression]:
         case Call(function=function, arguments=arguments) if function in _COMPARED:
             return [*arguments, *map(strip_casts, arguments)]
     return ()
-
-
-_CALLS: Mapping[str, Callable[[_Level, tuple[Expression, ...]], _Bound | None]] = {
-    "neg": _Level.negative,
-    "+": _Level.plus,
-    "-": _Level.minus,
-    "*": _Level.product,
-    "/": _Level.quotient,
-    "//": _Level.whole_quotient,
-    "least": _Level.least,
-    "greatest": _Level.greatest,
-    "abs": _Level.absolute,
-    "coalesce": _Level.coalesce,
-    "round": _Level.rounded,
-    "floor": _Level.floor,
-    "ceil": _Level.ceiling,
-    "trunc": _Level.truncated,
-}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, Self
@@ -18,13 +18,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, BoundedRange, Loss
+from dpsql.accounting import ZCDP, BoundedRange, Certificate, Loss, Steps
 from dpsql.errors import UsageError
 from dpsql.intervals import SharedNoise
-from dpsql.mechanisms import CountRelease, Noise
-from dpsql.mechanisms.lower_cut import LowerCut
-from dpsql.mechanisms.places import Places, ReadPlaces
+from dpsql.mechanisms import CountRelease, LaplaceCounts, Noise, NoisyCounts
+from dpsql.mechanisms.base import Places, ReadPlaces
+from dpsql.mechanisms.gaussian_threshold import LowerCut
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
 
@@ -116,6 +117,39 @@ class ItemLoss:
     def pure(self, items: int) -> Epsilon:
         """Return the epsilon of pure differential privacy that costs no more rho than so many items, rounded down."""
         return Epsilon(sqrt_rounded_down(2 * self.rho(items).value))
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPrice(ItemLoss):
+    """The price in items under a certificate that counts no rho."""
+
+    certificate: Certificate = field(kw_only=True)
+
+    def loss(self, items: int, delta: Delta) -> Loss:
+        """Return the loss of a query of so many items."""
+        steps = Steps(items, BoundedRange(self.epsilon), delta)
+        return steps.pure if self.certificate is Certificate.pure else steps
+
+
+def price_items(
+    epsilon: Epsilon, groups: int | None, *, measures: Sequence[Measure], certificate: Certificate
+) -> ItemLoss:
+    """Return what keys cost, with these measures: Laplace noise, and no shared total, where no rho is counted."""
+    releases, contributions = list[CountRelease](), list[Contribution]()
+    for each in measures:
+        if certificate is not Certificate.zcdp:
+            share = 1 if certificate is Certificate.pure else 2
+            releases.append(LaplaceCounts(epsilon, share, groups, each.sensitivity))
+            continue
+        releases.append(NoisyCounts(epsilon, groups, each.sensitivity))
+        added = Contribution()
+        if each.bounds is not None:  # a unit that is in none of a measure's rows adds 0
+            added = Contribution(min(each.bounds.low, 0), max(each.bounds.high, 0), units=False)
+        contributions.append(added)
+    first, others = (releases[0], tuple(releases[1:])) if releases else (None, ())
+    if certificate is not Certificate.zcdp:
+        return CertifiedPrice(epsilon, first, others=others, certificate=certificate)
+    return ItemLoss(epsilon, first, others=others, contributions=tuple(contributions))
 
 
 def require_zcdp(loss: Loss) -> ZCDP:

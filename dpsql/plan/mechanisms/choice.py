@@ -22,23 +22,24 @@ these choices give.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dpsql.errors import Refusal
-from dpsql.plan.mechanisms.base import MechanismPlan
+from dpsql.plan.mechanisms.candidates import JOINT, KNOWN_GROUPS, PEELING
 from dpsql.plan.mechanisms.gaussian_histogram import DOMAIN_DISCOVERY, GAUSSIAN_HISTOGRAM, WEIGHTED_GAUSSIAN
-from dpsql.plan.mechanisms.joint import JOINT
-from dpsql.plan.mechanisms.known_groups import KNOWN_GROUPS
-from dpsql.plan.mechanisms.limited_domain import LAPLACE_LIMITED_DOMAIN, LIMITED_DOMAIN
-from dpsql.plan.mechanisms.peeling import PEELING
-from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan, check_partitions
-from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, PerPartition, QueryKind
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.leaders import ADAPTIVE, LAPLACE_LIMITED_DOMAIN, LIMITED_DOMAIN, STABLE, TOP_STABLE
+from dpsql.plan.mechanisms.record import (
+    Auto,
+    Candidate,
+    Mechanism,
+    MechanismRequest,
+    QueryKind,
+    check_partitions,
+    count_items,
+    predict,
+)
 from dpsql.plan.mechanisms.rows_fetched import is_within_rows
-from dpsql.plan.mechanisms.stable import ADAPTIVE, STABLE, TOP_STABLE
 from dpsql.plan.mechanisms.two_looks import TWO_LOOKS
-from dpsql.sql.ir.statements import LiteralDomain
 
 Adapt = Callable[[Mechanism], MechanismRequest]
 RECORDS = (  # in the order in which they are listed and, of equal ones, chosen
@@ -65,63 +66,6 @@ def list_records(*kinds: QueryKind) -> list[Mechanism]:
 def list_mechanism_names() -> tuple[str, ...]:
     """Return the values of the option `mechanism`."""
     return ("auto", *(each.name for each in list_records(QueryKind.UNKNOWN, QueryKind.KNOWN)))
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A mechanism that could answer a query, with what is predicted, or simulated, of it."""
-
-    mechanism: Mechanism
-    request: MechanismRequest = field(compare=False)
-    prediction: Need
-    recall: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in SQL."""
-        return self.mechanism.name
-
-    @property
-    def mechanism_plan(self) -> MechanismPlan:
-        """The plan of the query with this mechanism."""
-        return plan_request(self.mechanism, self.request)
-
-    def __str__(self) -> str:
-        told = "" if self.recall is None else f"; finds {self.recall:.2f} of the top k if the counts are as assumed"
-        return f"{self.prediction}{told}"
-
-
-def plan_request(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
-    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them.
-
-    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
-    """
-    partitions, plan = request.query.partitions, mechanism.plan(request)
-    if partitions is None:
-        return plan
-    check_partitions(mechanism, request)
-    if mechanism.per_partition is PerPartition.EACH:
-        return EachPartitionPlan(plan.selection, plan.price, plan, len(partitions.values), request.charged)
-    return AllPartitionsPlan(plan.selection, plan.price, plan, len(partitions.values))
-
-
-def predict(mechanism: Mechanism, request: MechanismRequest) -> Need | None:
-    """Return what a group needs, with the price; None for a mechanism whose answers are of another kind.
-
-    Raises `Refusal` where the mechanism cannot answer.
-    """
-    need = None if mechanism.need is None else mechanism.need(request)
-    if need is None:
-        return None
-    check_partitions(mechanism, request)
-    return replace(need, items=_count_items(mechanism, request), measure=request.query.measures[0])
-
-
-def _count_items(mechanism: Mechanism, request: MechanismRequest) -> int:
-    """Return how many items the query costs at most."""
-    k, domain = request.query.clause.k or 0, request.query.domain
-    k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
-    return mechanism.price(request).items(k) * request.charged
 
 
 def predict_candidates(mechanisms: Iterable[Mechanism], adapt: Adapt) -> tuple[Candidate, ...]:
@@ -160,40 +104,44 @@ class _Rival(NamedTuple):
 
 
 def choose(mechanisms: Sequence[Mechanism], adapt: Adapt) -> Mechanism | None:
-    """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer.
-
-    Most needs are known well enough from `reach` to tell which is the least, so that they are not computed.
-    """
-    able: dict[str, _Rival] = {}
+    """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer."""
+    rivals, replaced = list[_Rival](), set[str]()
     for each in sorted(mechanisms, key=lambda each: not each.replaces):
-        if any(each.name in other.mechanism.replaces for other in able.values()):
+        if each.name in replaced:
             continue
         try:
             request = adapt(each)
-            reach = _find_reach(each, request)
+            check_partitions(each, request)
+            if each.reach is not None:
+                low, high = each.reach(request)
+            elif (need := predict(each, request)) is not None:
+                low = high = need.units
+            else:
+                continue
         except Refusal:
             continue
-        if reach is not None and is_within_rows(each.reads, request):
-            able[each.name] = _Rival(each, _count_items(each, request), *reach)
-    rivals = [able[each.name] for each in mechanisms if each.name in able]
-    least = min((each.items for each in rivals), default=0)
+        if is_within_rows(each.reads, request):
+            rivals.append(_Rival(each, count_items(each, request), low, high))
+            replaced.update(each.replaces)
+    if len(rivals) > 1:
+        return _choose_among(sorted(rivals, key=lambda each: mechanisms.index(each.mechanism)), adapt)
+    return rivals[0].mechanism if rivals else None
+
+
+def _choose_among(rivals: Sequence[_Rival], adapt: Adapt) -> Mechanism | None:
+    """Return the mechanism of the least price and, of that, of the least need.
+
+    Most needs are known well enough to tell which is the least, so that they are not computed: one that surely needs
+    least, by the ends of its reach alone, is chosen at once.
+    """
+    least = min(each.items for each in rivals)
     rivals = [each for each in rivals if each.items == least]
-    # one that surely needs least, by the ends of its reach alone, is chosen without computing needs
     for at, rival in enumerate(rivals):  # of equal needs the first wins
         before, after = rivals[:at], rivals[at + 1 :]
         if all(rival.high < other.low for other in before) and all(rival.high <= other.low for other in after):
             return rival.mechanism
     best = take_cheapest(predict_candidates((each.mechanism for each in rivals), adapt))
     return None if best is None else best.mechanism
-
-
-def _find_reach(mechanism: Mechanism, request: MechanismRequest) -> tuple[float, float] | None:
-    """Return between which numbers the need of a mechanism is; None where nothing is predicted."""
-    if mechanism.reach is not None:
-        check_partitions(mechanism, request)
-        return mechanism.reach(request)
-    need = predict(mechanism, request)
-    return None if need is None else (need.units, need.units)
 
 
 def choose_over_names(mechanisms: Iterable[Mechanism], adapt: Adapt, *, k: int, known: int) -> Mechanism | None:

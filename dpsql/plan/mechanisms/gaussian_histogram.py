@@ -25,8 +25,7 @@ from dpsql.mechanisms import (
     WeightedGaussian,
 )
 from dpsql.mechanisms.gate import Gate, bound_weight_sum
-from dpsql.mechanisms.known_names import find_line, keep_evident
-from dpsql.mechanisms.weighted_gaussian import list_weights
+from dpsql.mechanisms.gaussian_threshold import find_line, keep_evident
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -38,10 +37,12 @@ from dpsql.plan.mechanisms.base import (
     SpecReport,
     sqrt_rounded_down,
 )
-from dpsql.plan.mechanisms.counts_by_item import add_count_loss, charge_and_draw_counts, charge_and_draw_others
-from dpsql.plan.mechanisms.gate import (
+from dpsql.plan.mechanisms.draws import (
+    add_count_loss,
     add_gate_loss,
     build_gate,
+    charge_and_draw_counts,
+    charge_and_draw_others,
     close,
     describe_gate,
     describe_opened,
@@ -51,26 +52,28 @@ from dpsql.plan.mechanisms.gate import (
 from dpsql.plan.mechanisms.record import (
     Auto,
     Mechanism,
+    MechanismRequest,
     Need,
     PerPartition,
     QueryKind,
     Reads,
     assume_groups_per_unit,
-)
-from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
-from dpsql.plan.mechanisms.rows_fetched import (
-    cut_rows,
     describe_amount,
+    refuse_out_of_range,
+)
+from dpsql.plan.mechanisms.rows_fetched import (
+    OWN,
+    compute_threshold,
+    cut_rows,
     describe_known,
     describe_noisy,
     describe_rows_left,
     describe_spread,
+    read_weights,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_weighted, rewrite_weighted_of_all
-
-OWN = "the mechanism's own cap on weights; counts are of all groups"
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class WeightedGaussianPlan(MechanismPlan):
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             rows=replace(
-                _read_weights(query, chosen, bound=bound, own_cap=self.own_cap, gate=self.gate, known=self.known),
+                read_weights(query, chosen, bound=bound, own_cap=self.own_cap, gate=self.gate, known=self.known),
                 evident=self.evident,
             ),
             counts=CountNoise.of(price.counts),
@@ -249,42 +252,12 @@ class WeightedGaussianPlan(MechanismPlan):
         return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
-def _read_weights(
-    query: PrivateQuery,
-    chosen: WeightedGaussian,
-    *,
-    bound: Bound | None,
-    own_cap: bool,
-    gate: Gate | None,
-    known: int = 0,
-) -> RowsRead:
-    """Return the rows that have all groups, with the weights that the mechanism's threshold is made for."""
-    rewritten = rewrite_weighted_of_all if own_cap else rewrite_weighted
-    weights = list_weights(chosen.max_groups_contributed)
-    cut_query, cut = cut_rows(query, chosen, known=known, gate=gate)
-    return RowsRead(
-        counting=rewritten(cut_query, bound=bound, weights=weights, every=known > 0),
-        min_count=0 if known else 1,
-        weighted=True,
-        min_weight=0 if known else 1,
-        others=len(query.measures) - 1,
-        known=known,
-        cut=cut,
-        rows_in_words=describe_rows_left(query, cut, weighted=True, known=known),
-    )
-
-
-def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
-    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
-    return Fraction(mechanism.threshold, WEIGHT_STEPS)
-
-
 def _describe_threshold(mechanism: WeightedGaussian, query: PrivateQuery) -> Facts:
     """Return what a weight is and how much of it a group needs, as lines of name and value."""
     sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
     most, share = query.measures[0].width, ""
     if most > 1:
-        share = f", in proportion to what it adds there: all of it for {describe_amount(query, most)}"
+        share = f", in proportion to what it adds there: all of it for {describe_amount(query.measures[0], most)}"
     return (
         ("weights", f"1/sqrt(t) of each unit in each of its t groups{share}"),
         ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, independent of the other groups"),
@@ -379,7 +352,7 @@ class DomainDiscoveryPlan(MechanismPlan):
         return ReleaseSpec(
             k=chosen.k,
             worst_case=add_gate_loss(add_count_loss(chosen.worst_case, chosen.k, price=self.price), self.gate),
-            rows=_read_weights(query, chosen.discovery, bound=bound, own_cap=self.own_cap, gate=self.gate),
+            rows=read_weights(query, chosen.discovery, bound=bound, own_cap=self.own_cap, gate=self.gate),
             counts=CountNoise.of(counts),
             report=SpecReport(
                 charged="half of the keys at once, the other half only if more than k are found"

@@ -38,6 +38,25 @@ def int64_array(values: Iterable[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
+def read_int64(columns: Iterable[pa.ChunkedArray]) -> list[npt.NDArray[np.int64]]:
+    """Return columns of whole numbers as arrays; raise `EngineError` where they are of another type, or have a NULL."""
+    import pyarrow as pa
+
+    arrays: list[npt.NDArray[np.int64]] = []
+    for column in columns:
+        if column.type != pa.int64() or column.null_count:
+            raise refuse_result()
+        # to_numpy would import pandas, which swallows an interrupt
+        arrays.append(np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, column.chunks)]))
+    return arrays
+
+
+def refuse_result() -> EngineError:
+    """Return the error for a result that is not what the statement asked for."""
+    hint = "Ask the curator whether the data changed while the session was open."
+    return EngineError("engine-result", "The engine's answer does not have the expected columns.", hint=hint)
+
+
 _NAN = "NaN"  # of a column of numbers, in which no text is
 
 
@@ -138,5 +157,4 @@ def _number(column: pa.ChunkedArray, values: pa.ChunkedArray | pa.Array) -> npt.
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     found = pc.fill_null(pc.index_in(column, value_set=values), -1).cast(pa.int64())
-    chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
-    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in chunks)])
+    return read_int64([found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])])[0]

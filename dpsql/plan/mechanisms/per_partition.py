@@ -19,16 +19,8 @@ import numpy.typing as npt
 from dpsql.accounting import ZCDP, Loss
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.plan.mechanisms.base import (
-    Facts,
-    Groups,
-    MechanismOutput,
-    MechanismPlan,
-    ReleaseSpec,
-    require_zcdp,
-)
-from dpsql.plan.mechanisms.record import Mechanism, PerPartition
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.base import Facts, Groups, MechanismOutput, MechanismPlan, ReleaseSpec, require_zcdp
+from dpsql.plan.mechanisms.record import Mechanism, MechanismRequest, PerPartition, check_partitions
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
@@ -144,22 +136,17 @@ class AllPartitionsPlan(MechanismPlan):
         )
 
 
-def check_partitions(mechanism: Mechanism, request: MechanismRequest) -> None:
-    """Refuse a mechanism that does not go with PER, and counts that it would draw after a release of all groups."""
-    if request.query.partitions is None or mechanism.per_partition is PerPartition.EACH:
-        return
-    if mechanism.per_partition is None:
-        hint = "Leave the mechanism out, or take another."
-        raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=request.place)
-    if request.price.others:
-        hint = "Leave the mechanism out, or select one measure alone."
-        reason = "With PER this mechanism releases no further measure: the price would grow with the groups that pass."
-        raise Refusal("option", reason, hint=hint, place=request.place)
-    if mechanism.draws_after and request.price.counts is not None:
-        ranks_units = request.query.measures[0].bounds is None
-        out = "Leave the count out" if ranks_units else "Leave the mechanism out"  # a sum that ranks is selected
-        hint = f"{out}, or write mechanism = gaussian_histogram, which needs a bound."
-        raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=request.place)
+def plan_partitions(mechanism: Mechanism, request: MechanismRequest) -> MechanismPlan:
+    """Return the plan of a mechanism in each of the partitions that a query has.
+
+    Raises `Refusal` where the mechanism cannot answer, or does not go with PER.
+    """
+    partitions, plan = request.query.partitions, mechanism.plan(request)
+    count = 0 if partitions is None else len(partitions.values)
+    check_partitions(mechanism, request)
+    if mechanism.per_partition is PerPartition.EACH:
+        return EachPartitionPlan(plan.selection, plan.price, plan, count, request.charged)
+    return AllPartitionsPlan(plan.selection, plan.price, plan, count)
 
 
 def _times(loss: ZCDP, runs: int) -> ZCDP:

@@ -3,7 +3,8 @@
 A plan of quantiles is around the plan of the mechanism that answers the rest of the query. Its worst case is that of
 the other plan and all quantiles together, reserved before any row is read. When the groups are released, a further
 statement for each set of rows returns how much these weigh in each bin, of the released groups alone, and each group's
-quantiles are drawn from that (`quantile_draws.py`). What is charged follows from how many groups came back.
+quantiles are drawn from that. `plan/release.py` opens what the engine returned; what leaves are the values of the bins
+that were drawn. What is charged follows from how many groups came back.
 
 A query that releases quantiles of a total or of known groups, and no counts, reads no other private row.
 """
@@ -11,37 +12,34 @@ A query that releases quantiles of a total or of known groups, and no counts, re
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, log10
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpsql.accounting import Loss, add_losses
 from dpsql.dialects import DUCKDB
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
-from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
-from dpsql.plan.mechanisms.base import (
-    Facts,
-    Groups,
-    ItemLoss,
-    MechanismOutput,
-    MechanismPlan,
-    ReadAgain,
-    ReleaseSpec,
-    RowsRead,
-    SpecReport,
-)
-from dpsql.plan.mechanisms.known_groups import count_known
-from dpsql.plan.mechanisms.record import EVERY_CERTIFICATE, Mechanism, QueryKind, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.mechanisms.quantiles import ExponentialQuantile, find_shift
+from dpsql.plan.mechanisms.base import Facts, Groups, MechanismOutput, MechanismPlan, ReadAgain, ReleaseSpec
+from dpsql.plan.mechanisms.candidates import count_known
+from dpsql.plan.mechanisms.names import number_rows, read_int64, refuse_result
+from dpsql.plan.mechanisms.record import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.measures import Bins, Quantile, build_bins, round_end
-from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, ReleasedDomain
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import Expression, Family, Literal, Type
+from dpsql.sql.rewrite.bins import BinCount, rewrite_bins
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery
-from dpsql.sql.rewrite.quantiles import BinCount, rewrite_bins, rewrite_candidates
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
 
 MOST_BINS, MOST_BINS_IN_ALL = 1_024, 10**6
 _FEWEST_BINS = 16
@@ -227,56 +225,85 @@ def _write_sample(type_: Type) -> Literal:
     return Literal(value, type_, len(value)) if isinstance(value, str) else Literal(value, type_)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeysPlan(MechanismPlan):
-    """Return all of so many known groups, or the one total, and no count; it reads no private row and costs nothing."""
+_TIMES = frozenset([Family.DATE, Family.TIMESTAMP])
 
-    groups: int
 
-    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:  # noqa: ARG002 - as the base has it
-        of = "the total" if query.clause.shape == "total" else "the groups"
-        return ReleaseSpec(
-            k=self.groups,
-            worst_case=self.loss_of_half,
-            rows=RowsRead(counting=rewrite_candidates(query), max_rows=self.groups, min_count=0),
-            report=SpecReport(charged=f"charged: nothing for {of}"),
+def name_quantile_column(at: int) -> str:
+    """Return the name of the column of a quantile in the canonical table."""
+    return f"quantile_{at + 1}"
+
+
+def add_quantiles(
+    own: QuantilesPlan,
+    query: PrivateQuery,
+    *,
+    canonical: pa.Table,
+    noise: Noise,
+    read: Callable[[EngineQuery], pa.Table],
+) -> tuple[pa.Table, Loss, int]:
+    """Return the released groups with their quantiles, and what these cost: their loss and their items.
+
+    `read` runs a statement and opens what it returns: how much rows weigh in each bin, by group.
+    """
+    import pyarrow as pa
+
+    groups = canonical.num_rows
+    values: list[list[int | float | None]] = [[None] * groups for _ in query.quantiles]
+    keys = [f"key_{at + 1}" for at in range(len(query.keys))]
+    known = canonical.select(keys)
+    if groups:
+        statements = own.count_bins(query, _list_literals(known, [key.type for key in query.keys]))
+        for drawn, counting in zip(own.drawn, statements, strict=True):
+            weights = _read_bin_weights(read(counting), known, bins=drawn.bins.count)
+            for row in range(groups):
+                found = _draw_group(drawn, weights[row], noise=noise)
+                for at, number in zip(drawn.numbers, found, strict=True):
+                    type_ = query.quantiles[at].type
+                    values[at][row] = None if number is None else drawn.bins.read_value(number, type_)
+    for at, quantile in enumerate(query.quantiles):
+        type_ = pa.int64() if quantile.type.family is Family.INTEGER else pa.float64()
+        canonical = canonical.append_column(name_quantile_column(at), pa.array(values[at], type_))
+    return canonical, own.loss_after(groups), own.price.items_after(groups)
+
+
+def _draw_group(drawn: DrawnQuantiles, weights: npt.NDArray[np.int64], *, noise: Noise) -> list[int | None]:
+    """Return the bins of the quantiles of one group, in ascending order where they are not None: post-processing."""
+    found = [mechanism.select(weights, noise) for mechanism in drawn.mechanisms]
+    ordered = iter(sorted(each for each in found if each is not None))
+    return [None if each is None else next(ordered) for each in found]
+
+
+def _read_bin_weights(table: pa.Table, known: pa.Table, *, bins: int) -> npt.NDArray[np.int64]:
+    """Return the weight in each bin of each known group, having made sure that the engine kept to the contract.
+
+    Rows of other groups are left out, as those whose key the engine compares otherwise than Arrow.
+    """
+    keys, weights = known.num_columns, np.zeros((known.num_rows, bins), np.int64)
+    numbers = read_int64(table.columns[keys:])
+    if len(numbers) != len(("bin", "weight")):
+        raise refuse_result()
+    places, added = numbers
+    if not 0 <= places.min(initial=0) <= places.max(initial=0) < bins or added.min(initial=0) < 0:
+        raise refuse_result()
+    rows = number_rows(table.columns[:keys], known) if keys else np.zeros(len(places), np.int64)
+    present = rows >= 0
+    np.add.at(weights, (rows[present], places[present]), added[present])
+    return weights
+
+
+def _list_literals(known: pa.Table, types: Sequence[Type]) -> list[tuple[Literal, ...]]:
+    """Return the keys of the released groups as literals, by which a statement names them."""
+    import pyarrow as pa
+
+    columns = list[list[Literal]]()
+    for column, type_ in zip(known.columns, types, strict=True):
+        texts = column.cast(pa.string()) if type_.family in _TIMES else column
+        columns.append(
+            [
+                Literal(value, type_, len(value))
+                if isinstance(value, str) and type_.family is Family.TEXT
+                else Literal(value, type_)
+                for value in texts.to_pylist()
+            ]
         )
-
-    @property
-    def loss_of_half(self) -> Loss:
-        return self.price.loss(0, Delta(0))
-
-    def describe(self, query: PrivateQuery) -> Facts:
-        domain = ("domain", f"{self.groups:,} known groups; every one is returned")
-        cut = [("cut", query.bucket_note)] if query.bucket_note else []
-        return (*([] if query.clause.shape == "total" else [domain]), *cut)
-
-    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:  # noqa: ARG002 - nothing is drawn
-        rows = tuple(range(len(groups.counts)))
-        return MechanismOutput(rows, None, self.loss_of_half, 0, stopped_at_bottom=False)
-
-
-def _plan_known_keys(request: MechanismRequest) -> KnownKeysPlan:
-    groups, query = count_known(request), request.query
-    if isinstance(query.domain, ReleasedDomain):
-        hint = f"Select COUNT(DISTINCT {query.unit_name}) too."
-        raise Refusal("counts", "Released names are returned with their counts.", hint=hint, place=query.clause.place)
-    return KnownKeysPlan(_SELECTION, _price_known_keys(request), groups)
-
-
-def _price_known_keys(request: MechanismRequest) -> ItemLoss:
-    return replace(request.price, each=0, once=0)
-
-
-_SELECTION = ExponentialQuantile(Epsilon(1), Fraction(1, 2), bins=1, rows=1, shift=0)  # for the name of the mechanism
-KNOWN_KEYS = Mechanism(
-    name=ExponentialQuantile.name,
-    kind=QueryKind.ALL,
-    theorem=ExponentialQuantile,
-    law="exponential mechanism over bins",
-    plan=_plan_known_keys,
-    price=_price_known_keys,
-    reads=Reads.CANDIDATES,
-    draws_after=False,
-    certificates=EVERY_CERTIFICATE,
-)
+    return list(zip(*columns, strict=True))

@@ -13,24 +13,33 @@ import numpy as np
 from dpsql.dialects import DUCKDB
 from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, Histogram, WeightedGaussian
 from dpsql.mechanisms.gate import Gate
-from dpsql.mechanisms.lower_cut import PLACES, LowerCut
+from dpsql.mechanisms.gaussian_threshold import PLACES, LowerCut, list_weights
 from dpsql.mechanisms.two_looks import TwoLooks
 from dpsql.plan.mechanisms.base import Groups, RowsRead
 from dpsql.plan.mechanisms.names import ReleasedNames
-from dpsql.plan.mechanisms.record import Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import MechanismRequest, Reads, describe_amount
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import GroupCut, LiteralDomain, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import Family, Literal
-from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all, rewrite_leaders
+from dpsql.sql.rewrite.engine_query import (
+    Bound,
+    rewrite_all,
+    rewrite_leaders,
+    rewrite_unordered,
+    rewrite_weighted,
+    rewrite_weighted_of_all,
+)
 
 MOST_NAMES = 500  # known names that a statement lists
 NO_ROW = "if no row has any of them, none is returned in 95 of 100 answers"
+OWN = "the mechanism's own cap on weights; counts are of all groups"
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])
 
 
-def read_leaders(query: PrivateQuery, counting: EngineQuery, *, k_bar: int) -> RowsRead:
-    """Return the rows that have the first k_bar + 1 groups."""
+def read_leaders(query: PrivateQuery, bound: Bound | None, *, k_bar: int, is_ordered: bool = True) -> RowsRead:
+    """Return the rows that have the first k_bar + 1 groups: in the order of their counts, or of their labels."""
+    rewrite = rewrite_leaders if is_ordered else rewrite_unordered
+    counting = rewrite(query, k_bar + 1, bound=bound)
     return RowsRead(counting=counting, max_rows=k_bar + 1, others=len(query.measures) - 1)
 
 
@@ -87,7 +96,41 @@ def describe_rows_left(query: PrivateQuery, cut: LowerCut | None, *, weighted: b
         return ""
     named = "those of known names, " if known else ""
     least = f"a weight of {float(Fraction(cut.value, WEIGHT_STEPS)):.1f}"
-    return f"{named}the groups with {least if weighted else describe_amount(query, cut.value)} or more, and few others"
+    least = least if weighted else describe_amount(query.measures[0], cut.value)
+    return f"{named}the groups with {least} or more, and few others"
+
+
+def read_weights(
+    query: PrivateQuery,
+    mechanism: WeightedGaussian | TwoLooks,
+    *,
+    bound: Bound | None,
+    own_cap: bool,
+    gate: Gate | None = None,
+    known: int = 0,
+) -> RowsRead:
+    """Return the rows that have all groups, with the weights that the mechanism's threshold is made for.
+
+    With `own_cap` that cap limits weights alone, and counts are of all groups.
+    """
+    rewritten = rewrite_weighted_of_all if own_cap else rewrite_weighted
+    weighed = mechanism.weighed_groups if isinstance(mechanism, TwoLooks) else mechanism.max_groups_contributed
+    cut_query, cut = cut_rows(query, mechanism, known=known, gate=gate)
+    return RowsRead(
+        counting=rewritten(cut_query, bound=bound, weights=list_weights(weighed), every=known > 0),
+        min_count=0 if known else 1,
+        weighted=True,
+        min_weight=0 if known else 1,
+        others=len(query.measures) - 1,
+        known=known,
+        cut=cut,
+        rows_in_words=describe_rows_left(query, cut, weighted=True, known=known),
+    )
+
+
+def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
+    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
+    return Fraction(mechanism.threshold, WEIGHT_STEPS)
 
 
 def is_within_rows(reads: Reads, request: MechanismRequest) -> bool:
@@ -143,28 +186,9 @@ def count_candidates(query: PrivateQuery, known: int = 0) -> str:
     return f"{listed}; every one takes part, also with no unit at all"
 
 
-def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:
-    """Return a number of steps of the first measure as its value: so many units, rows, or so much of a sum.
-
-    A whole number of units or rows that is given as an int is written as one.
-    """
-    measure = query.measures[0]
-    value = float(steps) if measure.bounds is None else float(steps) * float(measure.bounds.step)
-    counted = f"{value:,.0f}" if isinstance(steps, int) else f"{value:.1f}"
-    match measure.aggregate:
-        case Aggregate.UNITS:
-            return f"{counted} units"
-        case Aggregate.ROWS:
-            return f"{counted} rows"
-        case Aggregate.ITEMS:
-            return f"{counted} different values"
-        case Aggregate.SUM:
-            return f"a sum of {value:.1f}"
-
-
 def describe_noisy(query: PrivateQuery, steps: int) -> str:
     """Return the noisy value that a group needs."""
-    amount = describe_amount(query, steps)
+    amount = describe_amount(query.measures[0], steps)
     return f"a noisy {amount.removeprefix('a ')}" if amount.startswith("a ") else f"a noisy count of {amount}"
 
 

@@ -17,7 +17,6 @@ from dpsql.errors import Refusal
 from dpsql.mechanisms import FullHistogram, Histogram, Noise, Selection
 from dpsql.mechanisms.gate import LOOK_SHARE
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
-from dpsql.mechanisms.weighted_gaussian import list_weights
 from dpsql.plan.mechanisms.base import (
     CountNoise,
     Facts,
@@ -26,24 +25,24 @@ from dpsql.plan.mechanisms.base import (
     MechanismPlan,
     ReadAgain,
     ReleaseSpec,
-    RowsRead,
     SpecReport,
 )
-from dpsql.plan.mechanisms.counts_by_item import charge_and_draw_counts, charge_and_draw_others
-from dpsql.plan.mechanisms.gaussian_histogram import OWN, compute_threshold
+from dpsql.plan.mechanisms.draws import charge_and_draw_counts, charge_and_draw_others
 from dpsql.plan.mechanisms.record import (
     Auto,
     Mechanism,
+    MechanismRequest,
     Need,
     QueryKind,
     Reads,
+    describe_amount,
+    refuse_out_of_range,
 )
-from dpsql.plan.mechanisms.request import MechanismRequest, refuse_out_of_range
-from dpsql.plan.mechanisms.rows_fetched import cut_rows, describe_amount, describe_rows_left, read_leaders
+from dpsql.plan.mechanisms.rows_fetched import OWN, compute_threshold, read_leaders, read_weights
 from dpsql.quantities import Delta
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders, rewrite_weighted, rewrite_weighted_of_all
+from dpsql.sql.rewrite.engine_query import Bound
 
 LEAST_K_BAR = 1_000  # more leaders than 20 k cost next to nothing to read, and the group after them is smaller
 
@@ -65,14 +64,13 @@ class TwoLooksPlan(MechanismPlan):
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         looks, price = self.selection, self.price
-        counting = rewrite_leaders(query, looks.k_bar + 1, bound=None if self.own_cap else bound)
-        build_second = partial(self._read_weights, query, bound)
+        build_second = partial(read_weights, query, looks, bound=bound, own_cap=self.own_cap)
         if query.dialect is not DUCKDB:  # an engine elsewhere may not be able to weigh: it refuses here
             _ = build_second()
         return ReleaseSpec(
             k=looks.k,
             worst_case=price.loss(price.items(looks.k), looks.delta),
-            rows=read_leaders(query, counting, k_bar=looks.k_bar),
+            rows=read_leaders(query, None if self.own_cap else bound, k_bar=looks.k_bar),
             build_second=build_second,
             counts=CountNoise.of(price.counts),
             report=SpecReport(
@@ -81,18 +79,6 @@ class TwoLooksPlan(MechanismPlan):
                 threshold_offset=looks.leaders(Answerer.AT_ONCE).threshold_offset,
                 cap=OWN if self.own_cap else "",
             ),
-        )
-
-    def _read_weights(self, query: PrivateQuery, bound: Bound | None) -> RowsRead:
-        """Return the rows of the second read: all groups with their weights, and counts."""
-        looks, rewrite_weights = self.selection, rewrite_weighted_of_all if self.own_cap else rewrite_weighted
-        cut_query, cut = cut_rows(query, looks)
-        return RowsRead(
-            counting=rewrite_weights(cut_query, bound=bound, weights=list_weights(looks.weighed_groups)),
-            weighted=True,
-            others=len(query.measures) - 1,
-            cut=cut,
-            rows_in_words=describe_rows_left(query, cut, weighted=True),
         )
 
     @property
@@ -110,7 +96,7 @@ class TwoLooksPlan(MechanismPlan):
         return (
             ("k_bar", str(looks.k_bar)),
             ("first look", f"at counts: how many of {looks.k} are far above group number {looks.k_bar + 1}"),
-            ("threshold", f"{describe_amount(query, offset)} above group number {looks.k_bar + 1}"),
+            ("threshold", f"{describe_amount(query.measures[0], offset)} above group number {looks.k_bar + 1}"),
             ("second look", f"at weights, if the first settled nothing; a group needs a noisy weight of {weight:.1f}"),
             ("if nothing stands out", f"about {float(nothing):.1f} of {looks.k} items are charged"),
         )

@@ -1,5 +1,10 @@
 """Catalog in a real PostgreSQL that has the tables of the policy, without rows.
 
+Before PostgreSQL runs a statement, it must only read, and call no function with effects. PostgreSQL limits it further:
+by a role without rights, a read-only transaction, and the tables that it locks. An answer is stored only if all
+functions and relations are on closed lists, whose values depend on the tables and the user alone: what depends on time,
+on the connection or on statistics is always run.
+
 Every statement runs in a transaction of its own, which is rolled back. The transaction creates the role of the user and
 switches to it before it reads the statement, so that current_user is right and other users are not visible.
 PostgreSQL itself shows which tables a statement names: it has a lock on each until the transaction ends.
@@ -12,6 +17,7 @@ is counted and limited while they are read.
 from __future__ import annotations
 
 import os
+import re
 import select
 import struct
 import sys
@@ -26,16 +32,145 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from dpsql.server.catalog.statements import (
-    MAX_BYTES,
-    MAX_ROWS,
-    check_statement,
-    is_constant,
-    private_table_error,
-    too_large_error,
+from dpsql.server.catalog.system_catalog import (
+    CatalogError,
+    CatalogRows,
+    Description,
+    Hold,
+    Parameter,
+    RowBlocks,
+    RowWriter,
+    WireColumn,
+    fold_name,
+    fold_word,
+    is_name_start,
+    measure_columns,
+    split_words,
 )
-from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Description, Hold, Parameter
-from dpsql.server.memory import BoundedCache, RowBlocks, RowWriter, WireColumn, measure_columns
+from dpsql.server.limits import BoundedCache
+from dpsql.sql.lexer import MAX_TEXT_LENGTH
+
+MAX_BYTES = 16 * 1024 * 1024  # of an answer as it is sent; a list of 50,000 columns for JDBC takes about 8 million
+MAX_ROWS = 50_000  # tools list a row for each column, and for each of PostgreSQL's 3,400 functions
+
+_READING_VERBS = ("select", "with", "values", "table", "show")
+_FUNCTIONS_WITH_EFFECTS = re.compile(
+    r"""
+      pg_sleep.* | pg_read_.* | pg_ls_.* | pg_stat_file | pg_file_.* | pg_advisory.* | pg_try_advisory.* | pg_notify
+    | pg_terminate_backend | pg_cancel_backend | pg_reload_conf | pg_rotate_logfile | pg_export_snapshot | pg_logical.*
+    | pg_create_.* | pg_drop_.* | pg_switch_wal | pg_promote | pg_backup_.* | pg_import_.* | pg_clear_.* | pg_restore_.*
+    | lo_.* | loread | lowrite | dblink.* | nextval | setval | currtid2? | ts_stat | ts_rewrite
+    | (query|cursor|table|schema|database)_to_xml.*
+    """,
+    re.VERBOSE,
+)
+# psql 15 and 16 use names that changed in version 17; the length stays the same, for the positions of errors.
+_NAMES = {"daticulocale": "datlocale", "colliculocale": "colllocale"}
+_RENAMED = re.compile(r"(?<=[dc]\.)(?:daticulocale|colliculocale)\b")
+
+
+def check_statement(sql: str) -> bytes:
+    """Return a statement as bytes; raise `CatalogError` unless it only reads."""
+    if len(sql) > MAX_TEXT_LENGTH:
+        raise CatalogError("54000", "The statement is too long.", hint=f"Send at most {MAX_TEXT_LENGTH} characters.")
+    words = None if "\0" in sql else split_words(sql)
+    if words is None:
+        raise CatalogError("42601", "A string, a name or a comment has no end, or there are too many words.")
+    if next((word for word in map(fold_word, words) if word != "("), "") not in _READING_VERBS:
+        raise CatalogError("0A000", "Only statements that read are supported.", hint="Send a SELECT.")
+    names = {fold_name(word) for word in words}
+    if any(_FUNCTIONS_WITH_EFFECTS.fullmatch(name) for name in names) or ("u" in names and "&" in names):
+        reason = "The statement calls a function that may change something or wait, or writes a name with escapes."
+        raise CatalogError("42501", reason, hint="Leave the function out, or write the name without U&.")
+    try:
+        return _RENAMED.sub(lambda found: _NAMES[found[0]].ljust(len(found[0])), sql).encode()
+    except UnicodeEncodeError:
+        raise CatalogError("22021", "The statement is not valid Unicode.") from None
+
+
+def private_table_error() -> CatalogError:
+    """Return the error for a statement that reads a table of the policy together with system catalogs."""
+    reason = "A table of the policy cannot be read together with system catalogs."
+    return CatalogError("42501", reason, hint="Query the table alone, and end the query with: TOP 10 PRIVATE")
+
+
+def too_large_error() -> CatalogError:
+    """Return the error for an answer above the limits."""
+    return CatalogError("54000", "The answer is too large.", hint="Add a WHERE or a LIMIT.")
+
+
+_CONSTANT_FUNCTIONS = frozenset(
+    """
+    array_agg array_length array_lower array_position array_to_string array_upper bool_and bool_or btrim cardinality
+    char_length coalesce concat concat_ws count format generate_series generate_subscripts greatest json_agg
+    json_build_object jsonb_agg jsonb_build_object least left length lower ltrim max min nullif parse_ident position
+    quote_ident quote_literal regexp_match regexp_replace regexp_split_to_table replace right row_number row_to_json
+    rtrim split_part starts_with string_agg string_to_array strpos substr substring sum to_json trim unnest upper
+
+    col_description current_database current_schema current_schemas current_setting format_type getdatabaseencoding
+    obj_description pg_char_to_encoding pg_encoding_to_char pg_get_constraintdef pg_get_expr pg_get_function_arguments
+    pg_get_function_identity_arguments pg_get_function_result pg_get_function_sqlbody pg_get_functiondef
+    pg_get_indexdef pg_get_keywords pg_get_partkeydef pg_get_ruledef pg_get_serial_sequence pg_get_statisticsobjdef
+    pg_get_statisticsobjdef_columns pg_get_triggerdef pg_get_userbyid pg_get_viewdef pg_is_in_recovery
+    pg_relation_is_publishable pg_tablespace_location row_security_active set_config shobj_description to_regclass
+    to_regnamespace to_regproc to_regtype version
+    """.split()
+)
+_CONSTANT_FAMILIES = re.compile(r"_pg_\w+|pg_\w+_is_visible|has_\w+_privilege")
+_KEYWORDS_BEFORE_PARENTHESES = frozenset(
+    """
+    all and any array as bit bpchar case cast char decimal distinct else except exists filter from group having in
+    intersect is join lateral like limit not numeric offset on only operator or over partition recursive select some
+    then union using values varchar when where with
+    """.split()
+)
+_NAMES_OF_LISTS = frozenset(["as", "with", "recursive"])  # words before a name that has a list of columns
+_CLOCK_WORDS = frozenset("current_date current_time current_timestamp localtime localtimestamp".split())
+_TIMES = re.compile(r"_?(?:date|time|timetz|time_?stamp|timestamptz|(?:date|ts|tstz)(?:multi)?range)")  # _ of an array
+_CLOCK_TEXT = re.compile(r"(?<![a-z])(?:now|today|tomorrow|yesterday)(?![a-z])|\\[0-7xu]", re.IGNORECASE)
+_RELATIONS = re.compile(
+    r"""
+    pg_catalog | pg_toast | pg_get_\w+ | pg_(?:
+      am | amop | amproc | attrdef | attribute | auth_members | cast | class | collation | constraint | conversion
+    | database | db_role_setting | default_acl | depend | description | enum | event_trigger | extension
+    | foreign_data_wrapper | foreign_server | foreign_table | group | index | indexes | inherits | init_privs | language
+    | largeobject_metadata | matviews | namespace | opclass | operator | opfamily | parameter_acl | partitioned_table
+    | policies | policy | proc | publication | publication_namespace | publication_rel | publication_tables | range
+    | rewrite | roles | rules | seclabel | seclabels | sequence | settings | shdepend | shdescription | statistic_ext
+    | subscription | tables | tablespace | transform | trigger | ts_\w+ | type | user | user_mapping | user_mappings
+    | views )
+    """,
+    re.VERBOSE,
+)
+
+
+def is_constant(sql: str, parameters: Sequence[Parameter]) -> bool:
+    """Return whether a statement has the same answer as long as the tables and the user are the same."""
+    texts = [sql, *(each.value.decode(errors="replace") for each in parameters if each.value is not None)]
+    if any(_CLOCK_TEXT.search(text) for text in texts):
+        return False
+    words = split_words(sql)
+    if not words or fold_name(words[0]) == "show":
+        return False
+    names = list(map(fold_name, words))
+    for at, name in enumerate(names):
+        before, then = names[at - 1] if at else "", names[at + 1] if at + 1 < len(names) else ""
+        if name in _CLOCK_WORDS or _TIMES.fullmatch(name):  # a text that is cast to a time may be 'now'
+            return False
+        if is_name_start(name):
+            if then == "(":
+                is_known = (
+                    name in _CONSTANT_FUNCTIONS
+                    or _CONSTANT_FAMILIES.fullmatch(name) is not None
+                    or before in _NAMES_OF_LISTS
+                )
+                is_known = is_known or (name in _KEYWORDS_BEFORE_PARENTHESES and fold_word(words[at]) == name)
+            else:
+                is_known = not name.startswith("pg_") or _RELATIONS.fullmatch(name) is not None
+            if not is_known:
+                return False
+    return True
+
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4

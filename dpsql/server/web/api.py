@@ -24,9 +24,11 @@ from dpsql.answer_json import encode_answer, encode_balance, encode_interval, en
 from dpsql.errors import Error, Refusal
 from dpsql.server.http_requests import (
     LAST,
+    SURFACE,
     Explanation,
     Grant,
     Query,
+    RequestDispatch,
     StatementBody,
     TokenTerms,
     choose_status,
@@ -37,12 +39,13 @@ from dpsql.server.http_requests import (
     parse_json,
     parse_number,
     problem_response,
+    raise_total,
+    require_curator,
+    spent,
+    verify_chain,
     without_paths,
 )
-from dpsql.server.logins import Access
-from dpsql.server.users import User
-from dpsql.server.web.curator_pages import raise_total, spent, verify_chain
-from dpsql.server.web.requests import SURFACE, RequestDispatch, page, require_curator
+from dpsql.server.users import Access, User
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
@@ -190,14 +193,7 @@ async def _end(call: ApiCall) -> Response:
 async def _query(call: ApiCall) -> Response:
     kind = choose_type(call.request.headers.get("accept", ""))
     statement = call.read(Query)
-    answer = await call.dispatch.ask(
-        call.user,
-        statement.sql,
-        parameters=statement.parameters,
-        request=call.request,
-        implicit=statement.implicit,
-        consent=statement.consent,
-    )
+    answer = await call.dispatch.answer_client(call.user, statement.run, request=call.request)
     if kind == ARROW:
         return Response(await call.dispatch.run(lambda: _encode_arrow(answer)), media_type=ARROW)
     if kind == CSV:
@@ -474,8 +470,8 @@ _KINDS = {"string": "text", "integer": "whole number", "number": "number", "bool
 _SCALARS = {"string", "number", "boolean", "null"}
 
 
-def render_api_page(document: Json) -> Response:
-    """Return the page of an OpenAPI document."""
+def describe_api(document: Json) -> dict[str, Any]:
+    """Return an OpenAPI document as the template shows it."""
     schemas = document["components"]["schemas"]
     operations = [
         _describe_operation(path, method, raw=raw, schemas=schemas)
@@ -483,10 +479,7 @@ def render_api_page(document: Json) -> Response:
         for method, raw in methods.items()
     ]
     problems = next(iter(operations))["problems"]
-    given = {"info": document["info"], "operations": operations, "problems": problems}
-    response = page("api.html", given)
-    response.headers["cache-control"] = "max-age=3600"
-    return response
+    return {"info": document["info"], "operations": operations, "problems": problems}
 
 
 def _describe_operation(path: str, method: str, *, raw: Json, schemas: Json) -> dict[str, Any]:

@@ -1,32 +1,135 @@
-"""Messages of PostgreSQL's protocol, version 3, and the channel that receives and sends those of one client.
+"""Messages of PostgreSQL's protocol, version 3, and errors as clients see them: SQLSTATE, hint and position.
 
 A message is read strictly, to its last byte: one that does not fit its own lengths is `Malformed`. The library pygwire
 is not used because it accepts negative lengths and trailing bytes; `tests/server/wire/test_codec.py` compares both.
-What a client sends is limited in size and time, and what is sent to it is buffered.
+No error contains anything of a row.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from dpsql.server.memory import Holding, UserQuota, WireColumn
-from dpsql.server.wire.sqlstates import Malformed, WireError
+from dpsql.errors import (
+    BudgetExceeded,
+    EngineError,
+    Error,
+    LedgerError,
+    Place,
+    PolicyError,
+    Refusal,
+    Unsupported,
+    UsageError,
+)
+from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.server.catalog.system_catalog import WireColumn
+
+_STATES_BY_CODE: Mapping[str, str] = {
+    "alias": "42712",
+    "ambiguous-column": "42702",
+    "analyst-disabled": "42501",
+    "character": "42601",
+    "clause": "42601",
+    "closed": "57P01",
+    "cte": "42712",
+    "empty": "42601",
+    "engine-busy": "53000",
+    "function-arguments": "22023",
+    "key-not-selected": "42803",
+    "literal": "22P02",
+    "multiple": "42601",
+    "not-a-key": "42803",
+    "number": "22003",
+    "option": "22023",
+    "option-range": "22023",
+    "outer-select": "42601",
+    "output-names": "42701",
+    "parameter-type": "22P02",
+    "parameters": "08P01",
+    "source": "42P01",
+    "syntax": "42601",
+    "server-failed": "XX000",
+    "too-deep": "54001",
+    "too-large": "54000",
+    "too-long": "54000",
+    "too-many-statements": "53000",
+    "too-many-tables": "54000",
+    "type": "42804",
+    "user-removed": "28000",
+    "unknown-column": "42703",
+    "unknown-table": "42P01",
+}
+_STATES_BY_TYPE: tuple[tuple[type[Error], str], ...] = (
+    (BudgetExceeded, "53400"),
+    (Refusal, "42501"),
+    (Unsupported, "0A000"),
+    (UsageError, "22023"),
+    (EngineError, "58000"),
+    (LedgerError, "58030"),
+    (PolicyError, "F0000"),
+)
+_UNKNOWN_COMPLETION = "40003"  # statement_completion_unknown: a driver does not send it again by itself
+
+
+class Malformed(Exception):
+    """A message that is not read: it does not fit its own lengths, is not UTF-8, or is too long, as `sqlstate` says.
+
+    `is_simple` is set for a message of the simple protocol, which waits for no Sync.
+    """
+
+    def __init__(self, reason: str, *, sqlstate: str = "08P01", hint: str = "") -> None:
+        self.sqlstate, self.hint, self.is_simple = sqlstate, hint, False
+        super().__init__(reason)
+
+
+class WireError(Exception):
+    """An error for the client; `position` counts the characters of its text from 1, and 0 is none.
+
+    A `fatal` error ends the connection.
+    """
+
+    def __init__(self, sqlstate: str, reason: str, *, hint: str = "", position: int = 0, fatal: bool = False) -> None:
+        self.sqlstate, self.reason, self.hint = sqlstate, reason, hint
+        self.position, self.fatal = position, fatal
+        super().__init__(sqlstate, reason)
+
+
+def full_error() -> WireError:
+    """Return the error of a user for whom the server holds as much as it may."""
+    reason = "The server holds too much for this user: rows to be fetched, cursors, statements or values."
+    return WireError("53200", reason, hint="Fetch the rows, close cursors and prepared statements, or try again later.")
+
+
+def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireError:
+    """Return the error for the client, of a statement with `before` characters of the client's text before it.
+
+    It contains nothing of an unexpected error, whose text could contain values.
+    """
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, Malformed):
+        return WireError(error.sqlstate, str(error), hint=error.hint)
+    if not isinstance(error, Error):
+        return WireError("XX000", "The server failed.", hint=f"{MAY_BE_CHARGED} Ask the curator.")
+    state = _STATES_BY_CODE.get(error.code) or next(
+        (state for kind, state in _STATES_BY_TYPE if isinstance(error, kind)), "XX000"
+    )
+    if error.charge in {RESERVING, SETTLING}:
+        state = _UNKNOWN_COMPLETION
+    position = 0
+    if isinstance(error.place, Place):  # as a character of the text, from 1
+        start = 0
+        for _ in range(error.place.line - 1):
+            start = text.find("\n", start) + 1
+        position = max(start + error.place.column + before, 1)  # `before` may be negative, of a text made from it
+    return WireError(state, f"[{error.code}] {error.reason}", hint=error.hint, position=position)
+
 
 SURFACE = "postgres"
 _INT16, _INT32 = struct.Struct("!H"), struct.Struct("!i")
-_HEAD = struct.Struct("!ci")
+HEAD = struct.Struct("!ci")
 _COLUMN = struct.Struct("!ihihih")
-_CHUNK = 64 * 1024
-_SHORT_MESSAGE = 16 * 1024  # bytes of a message that is not counted, and parsed at once
-_COPIES = 2  # of a message: its bytes, and the values or the text in it
-_KINDS: Final = frozenset(bytes([kind]) for kind in b"BCDEFHPQSXcdfp")
-_SIMPLE = frozenset([b"Q", b"F"])
-_MANY_PARTS = frozenset([b"B", b"P"])  # types of many values
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +300,7 @@ def parse_cstrings(data: bytes) -> list[str]:
 def message(kind: bytes, *parts: bytes) -> bytes:
     """Return a message of a type and content."""
     data = b"".join(parts)
-    return _HEAD.pack(kind, len(data) + 4) + data
+    return HEAD.pack(kind, len(data) + 4) + data
 
 
 def _encode_cstring(text: str) -> bytes:
@@ -245,199 +348,3 @@ def parameter_description(oids: Sequence[int]) -> bytes:
 def copy_header(code: int, count: int) -> bytes:
     """Return the message that announces rows of a COPY: `count` columns, all in text (0) or binary (1)."""
     return message(b"H", struct.pack(f"!bh{count}h", code, count, *[code] * count))
-
-
-class ClientDisconnected(Exception):
-    """The client is no longer there."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
-
-    A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
-    many clients may share it. `held` limits the bytes that the server holds for all connections together, such as rows
-    that wait to be fetched, and `held_by_user` those of one user. There are more `threads` than connections that wait
-    for a statement.
-    """
-
-    before_login: int = 10_000
-    message: int = 1 << 20
-    first_seconds: float = 5.0
-    login_seconds: float = 10.0
-    idle_seconds: float = 12 * 3600.0
-    write_seconds: float = 60.0
-    logins: int = 200
-    threads: int = 256
-    held: int = 512 << 20
-    held_by_user: int = 64 << 20
-
-
-class ClientReader(asyncio.StreamReader):
-    """Reader of a client's bytes that calls `on_end` as soon as the client leaves, before its last bytes are read."""
-
-    on_end: Callable[[], None] | None = None
-
-    def feed_eof(self) -> None:
-        """Record the end of the stream."""
-        super().feed_eof()
-        if self.on_end is not None:
-            self.on_end()
-
-    def set_exception(self, exc: Exception) -> None:
-        """Record a broken connection."""
-        super().set_exception(exc)
-        if self.on_end is not None:
-            self.on_end()
-
-
-class Channel:
-    """The connection of one client; after the login, `quota` counts long messages until the next one is received."""
-
-    quota: UserQuota | None = None
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: ClientLimits) -> None:
-        self._reader, self._writer, self._limits = reader, writer, limits
-        self._in, self._out = bytearray(), bytearray()
-        self._holding: Holding | None = None
-        self._unread = 0  # bytes of a refused message that are still to come
-
-    @property
-    def address(self) -> str:
-        """The client's address; empty for a socket that has none."""
-        peer = self._writer.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) else ""
-
-    def call_on_end(self, act: Callable[[], None] | None) -> None:
-        """Call `act`, if any, when the client leaves; what it sent is still read, until a reply cannot be sent."""
-        if isinstance(self._reader, ClientReader):
-            self._reader.on_end = act
-
-    def abort(self) -> None:
-        """Close the connection at once, without sending what is buffered."""
-        self._writer.transport.abort()
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether the connection uses TLS."""
-        return self._writer.get_extra_info("ssl_object") is not None
-
-    async def receive_startup(self) -> tuple[int, bytes]:
-        """Return the code and content of a startup packet, which has no type."""
-        size = int.from_bytes(await self._read(4))
-        if not 8 <= size <= self._limits.before_login:  # noqa: PLR2004 - two whole numbers
-            raise Malformed("The first packet has an impossible length.")
-        packet = await self._read(size - 4)
-        return int.from_bytes(packet[:4]), packet[4:]
-
-    async def receive(self, *, max_bytes: int) -> Message | Unparsed:
-        """Return the next message, of at most `max_bytes` bytes; a long one of many values is not parsed yet.
-
-        Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
-        read; and a fatal `WireError` where nothing after it can be read.
-        """
-        while (found := self.take_received(max_bytes=max_bytes)) is None:
-            await self._read_more()
-        return found
-
-    def take_received(self, *, max_bytes: int) -> Message | Unparsed | None:
-        """Return the next message if all of it was received already, else None; raise as `receive` does."""
-        self._holding = None
-        self._drop_unread()
-        if len(self._in) < _HEAD.size:
-            return None
-        kind, size = _HEAD.unpack_from(self._in)
-        if kind not in _KINDS:
-            raise WireError("08P01", "The type of a message is unknown.", fatal=True)
-        if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
-            raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
-        refused: Malformed | None = None
-        if self.quota is not None and size > _SHORT_MESSAGE:  # counted before all of it is received
-            try:
-                self._holding = self.quota.hold(_COPIES * size)
-            except WireError as error:
-                refused = Malformed(error.reason, sqlstate=error.sqlstate, hint=error.hint)
-                refused.is_simple = kind in _SIMPLE
-        if refused is not None:
-            self._unread = size + 1
-            self._drop_unread()
-            raise refused
-        if len(self._in) <= size:
-            return None
-        data = bytes(self._in[_HEAD.size : size + 1])
-        del self._in[: size + 1]
-        if kind in _MANY_PARTS and size > _SHORT_MESSAGE:
-            return Unparsed(kind, data)
-        try:
-            return parse_message(kind, data)
-        except Malformed as error:
-            error.is_simple = kind in _SIMPLE
-            raise
-
-    def _drop_unread(self) -> None:
-        count = min(self._unread, len(self._in))
-        del self._in[:count]
-        self._unread -= count
-
-    async def _read(self, count: int) -> bytes:
-        while len(self._in) < count:
-            await self._read_more()
-        data = bytes(self._in[:count])
-        del self._in[:count]
-        return data
-
-    async def _read_more(self) -> None:
-        """Wait for bytes of the client; raise `ClientDisconnected` if there come none."""
-        try:
-            chunk = await self._reader.read(_CHUNK)
-        except OSError:
-            chunk = b""
-        if not chunk:
-            raise ClientDisconnected
-        self._in += chunk
-
-    async def encrypt(self, context: ssl.SSLContext) -> None:
-        """Accept TLS and start it; raise `ClientDisconnected` when the handshake fails."""
-        if self._in:  # bytes after the request would be read as if they had been encrypted
-            raise Malformed("Data follows a request for TLS in the clear.")
-        self._writer.write(b"S")
-        try:
-            await self._writer.start_tls(context)
-        except (OSError, asyncio.IncompleteReadError):
-            raise ClientDisconnected from None
-
-    def send(self, *messages: bytes) -> None:
-        """Buffer messages."""
-        for each in messages:
-            self._out += each
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the buffer should be flushed before more is added."""
-        return len(self._out) >= _CHUNK
-
-    async def flush(self) -> None:
-        """Send the buffered bytes, and wait until the client has taken most of them.
-
-        Raises `ClientDisconnected` when it takes none in time.
-        """
-        data, self._out = bytes(self._out), bytearray()
-        try:
-            self._writer.write(data)
-            if not self._writer.transport.is_closing() and not self._writer.transport.get_write_buffer_size():
-                return
-            async with asyncio.timeout(self._limits.write_seconds):
-                await self._writer.drain()
-        except (OSError, TimeoutError):
-            self._writer.transport.abort()
-            raise ClientDisconnected from None
-
-    async def close(self) -> None:
-        """Send what is buffered, if the client takes it, and close the connection."""
-        try:
-            await self.flush()
-            self._writer.close()
-            async with asyncio.timeout(5):
-                await self._writer.wait_closed()
-        except (ClientDisconnected, OSError, TimeoutError):
-            self._writer.transport.abort()

@@ -14,11 +14,13 @@ from itertools import islice
 from typing import Literal
 
 from dpsql.dialects import quote_name
+from dpsql.server.wire.codec import WireError
 from dpsql.server.wire.commands import (
     Begin,
     CancelBackend,
     CloseCursor,
     Command,
+    CommandReader,
     Commit,
     CopyOut,
     CreateView,
@@ -29,7 +31,7 @@ from dpsql.server.wire.commands import (
     Execute,
     Explain,
     Fetch,
-    Listen,
+    NoEffect,
     Prepare,
     ReleaseSavepoint,
     Reset,
@@ -39,11 +41,13 @@ from dpsql.server.wire.commands import (
     SetConfig,
     Show,
     TableLock,
-    Unlisten,
     Unlock,
+    parse_argument,
+    parse_list,
+    parse_type,
+    value_of,
+    word_of,
 )
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.words import CommandReader, parse_argument, parse_list, parse_type, value_of, word_of
 from dpsql.sql.lexer import read_words
 from dpsql.sql.syntax.block import kinds_of
 
@@ -57,6 +61,8 @@ _MAX_STATEMENTS = 1_000  # of one text
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query
 _LOCKING = re.compile(r"\bFOR\s+(?:READ\s+ONLY|(?:NO\s+KEY\s+)?UPDATE|(?:KEY\s+)?SHARE)\b", re.IGNORECASE)
+_WITH_EFFECTS = ("PG_ADVISORY_UNLOCK_ALL", "PG_CANCEL_BACKEND", "SET_CONFIG")  # functions, on connections
+_EFFECTS = re.compile("|".join(_WITH_EFFECTS), re.IGNORECASE)
 _QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
 _EXPLAIN_OPTIONS = frozenset(
     "ANALYZE ANALYSE VERBOSE COSTS SETTINGS GENERIC_PLAN BUFFERS SERIALIZE WAL TIMING SUMMARY MEMORY FORMAT".split()
@@ -104,7 +110,7 @@ def parse_statements(text: str) -> list[ParsedStatement]:
     if len(sources) > _MAX_STATEMENTS:
         hint = f"Send at most {_MAX_STATEMENTS} statements at once."
         raise WireError("54000", "There are too many statements in one text.", hint=hint)
-    return [parse_statement(each) for each in sources]
+    return list(map(parse_statement, sources))
 
 
 def parse_statement(source: StatementText) -> ParsedStatement:
@@ -116,10 +122,12 @@ def parse_statement(source: StatementText) -> ParsedStatement:
     if verb in _UNSUPPORTED:
         raise WireError("0A000", f"{verb} is not supported.", hint="Leave the statement out, or send a SELECT.")
     command = None
-    if verb in _COMMANDS:
+    if verb in _COMMANDS and (verb != "SELECT" or _EFFECTS.search(source.text)):
         words = list(islice(read_words(source.text), _FIRST_WORDS.get(verb, _MAX_WORDS)))
         command = _COMMANDS[verb](CommandReader(words))
-    return ParsedStatement(_strip_locking(source) if command is None else source, command)
+    if command is None and _LOCKING.search(source.text):
+        source = _strip_locking(source)
+    return ParsedStatement(source, command)
 
 
 def parse_query(source: StatementText, *, reason: str, hint: str) -> ParsedStatement:
@@ -132,7 +140,7 @@ def parse_query(source: StatementText, *, reason: str, hint: str) -> ParsedState
 
 def _strip_locking(source: StatementText) -> StatementText:
     """Return a query without FOR READ ONLY at its end; raise `WireError` for FOR UPDATE and the like."""
-    words = list(islice(read_words(source.text), _MAX_WORDS + 1)) if _LOCKING.search(source.text) else []
+    words = list(islice(read_words(source.text), _MAX_WORDS + 1))
     start = next((at for at in range(len(words) - 1, -1, -1) if word_of(words[at]) == "FOR"), None)
     if start is None or len(words) > _MAX_WORDS:
         return source
@@ -150,7 +158,7 @@ def _parse_select(reader: CommandReader) -> Command | None:
     """Return the command of a SELECT that only calls a function with an effect on connections; None for every other."""
     if reader.accept("PG_CATALOG") and not reader.accept("."):
         return None
-    name = reader.accept("PG_ADVISORY_UNLOCK_ALL", "PG_CANCEL_BACKEND", "SET_CONFIG")
+    name = reader.accept(*_WITH_EFFECTS)
     if not name or not reader.accept("("):
         return None
     words = reader.read_rest()
@@ -441,10 +449,10 @@ def _parse_close(reader: CommandReader) -> Command:
         case "LISTEN":
             reader.read_name()
             reader.expect_end()
-            return Listen()
+            return NoEffect("LISTEN")
         case "UNLISTEN":
             reader.read_rest()
-            return Unlisten()
+            return NoEffect("UNLISTEN")
         case "DISCARD":
             kind = reader.accept("ALL", "PLANS", "SEQUENCES", "TEMP", "TEMPORARY")
             if not kind:

@@ -1,25 +1,173 @@
-"""State of a connection: its settings and transaction, its prepared statements and cursors, and the memory they hold.
+"""State of a connection: settings, temporary views, transaction, prepared statements and cursors; their memory counts.
 
-Nothing is written, so a rollback only undoes settings, which include the role, and temporary views.
+Nothing is written, so a rollback only undoes settings, which include the role, and temporary views. Tools make a view
+to learn the columns of a query. Making one is free; views are put as CTEs before the statements that read them, which
+are charged as with the query in its place.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from dpsql.server.memory import Holding, UserQuota, WireColumn, measure_columns
-from dpsql.server.wire.command_parser import ParsedStatement
-from dpsql.server.wire.commands import Fetch
-from dpsql.server.wire.rows import CopyLayout, WireRows
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.views import View
+from sqlglot import Token
+
+from dpsql.dialects import quote_name
+from dpsql.server.catalog.system_catalog import WireColumn, find_relations, measure_columns
+from dpsql.server.limits import Holding, UserQuota
+from dpsql.server.wire.codec import WireError
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText
+from dpsql.server.wire.commands import value_of, word_of
+from dpsql.server.wire.rows import OIDS, CopyLayout, WireRows
+from dpsql.sql.lexer import read_words
+from dpsql.sql.syntax.block import Block, kinds_of, nest, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_MAX_VIEWS, _MAX_VIEW_TEXT = 20, 32 * 1024  # of a connection; characters of their queries together
+_MAX_NAME, _MAX_COLUMNS = 63, 1600  # bytes, after which PostgreSQL cuts a name; columns of a relation of PostgreSQL
+_MAX_WORDS = 20_000  # of a statement, more than a query may have
+_QUERIES = frozenset(["SELECT", "WITH", "VALUES", "TABLE", "FROM", "("])
+_STARTS = frozenset(["SELECT", "VALUES", "TABLE", "FROM"])
+_TYPE_NAMES = {
+    OIDS["bool"]: "boolean",
+    OIDS["bytea"]: "bytea",
+    OIDS["int8"]: "bigint",
+    OIDS["int2"]: "smallint",
+    OIDS["int4"]: "integer",
+    OIDS["float4"]: "real",
+    OIDS["float8"]: "double precision",
+    OIDS["numeric"]: "numeric",
+    OIDS["varchar"]: "varchar",
+    OIDS["date"]: "date",
+    OIDS["time"]: "time",
+    OIDS["timestamp"]: "timestamp",
+    OIDS["timestamptz"]: "timestamptz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The query of a view, which reads no other view, its columns, and the statement that creates it in the catalog.
+
+    `size` is what it holds, in bytes.
+    """
+
+    query: str
+    columns: tuple[WireColumn, ...]
+    definition: str = ""
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Measure the view."""
+        size = sys.getsizeof(self.query) + measure_columns(self.columns) + sys.getsizeof(self.definition)
+        object.__setattr__(self, "size", size)
+
+    @classmethod
+    def define(cls, name: str, query: str, *, columns: tuple[WireColumn, ...]) -> View:
+        """Return the view of a query.
+
+        The catalog has it as a view that cannot be read there. It is temporary there too: in a schema that connections
+        share, one of a name would wait for another's.
+        """
+        cells = list[str]()
+        for column in columns:
+            modifier = column.modifier - 4
+            is_sized = column.oid == OIDS["numeric"] and modifier >= 0
+            type_ = _TYPE_NAMES.get(column.oid, "text")
+            type_ += f"({modifier >> 16}, {modifier & 0xFFFF})" if is_sized else ""
+            cells.append(f"NULL::{type_} AS {quote_name(column.name)}")
+        unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
+        created = f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT {', '.join(cells)} {unread}"
+        return cls(query, columns, f"{created}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC")
+
+
+def add_view(views: Mapping[str, View], name: str, *, view: View, replaces: bool) -> dict[str, View]:
+    """Return the views with one more; raise `WireError` for a name in use or unfit, and for too many views."""
+    if not name or "\0" in name:
+        raise WireError("42601", "The name of a view is not empty.", hint="CREATE TEMPORARY VIEW v AS SELECT ...")
+    if _cut_name(name) != name:
+        reason = f"The name of the view has more than {_MAX_NAME} bytes."
+        raise WireError("42622", reason, hint="Give the view a shorter name.")
+    if name in views and not replaces:
+        raise WireError(
+            "42P07", "A view of this name exists already.", hint="DROP VIEW it first, or CREATE OR REPLACE."
+        )
+    names = [_cut_name(column.name) for column in view.columns]
+    if any(not each or "\0" in each for each in names):
+        raise WireError("42601", "A column of the view has no name.", hint="Name it with AS.")
+    if len(names) > _MAX_COLUMNS:
+        raise WireError("54011", f"A view has at most {_MAX_COLUMNS} columns.", hint="Select fewer.")
+    if len({*names}) < len(names):
+        reason = f"Two columns of the view have one name, or the same first {_MAX_NAME} bytes."
+        raise WireError("42701", reason, hint="Name them apart with AS.")
+    known = {**views, name: view}
+    if len(known) > _MAX_VIEWS or sum(len(one.query) for one in known.values()) > _MAX_VIEW_TEXT:
+        raise WireError("54000", "There are too many views.", hint="DROP VIEW some.")
+    return known
+
+
+def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementText:
+    """Return a statement with the views that it reads as CTEs; positions stay those in the text that was sent."""
+    if not views:
+        return source
+    read = [parts[0] for parts in find_relations(source.text) if len(parts) == 1]
+    names = dict.fromkeys(name if name.isascii() else name.lower() for name in read)
+    if names.keys().isdisjoint(views):
+        return source
+    words = list(islice(read_words(source.text), _MAX_WORDS))
+    start = next((at for at, word in enumerate(words) if word_of(word) in _QUERIES), None)
+    if start is None:
+        return source
+    first, own = words[start], _find_ctes(words[start:])
+    used = [name for name in names if name in views and name not in own]
+    if not used:
+        return source
+    ctes = ", ".join(f"{quote_name(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
+    if word_of(first) == "WITH":
+        following = words[start + 1] if start + 1 < len(words) else first
+        at, inserted = (following if word_of(following) == "RECURSIVE" else first).end + 1, f" {ctes},"
+    else:
+        at, inserted = first.start, f"WITH {ctes} "
+    text = source.text[:at] + inserted + source.text[at:]
+    return StatementText(text, source.before - len(inserted))
+
+
+def _find_ctes(words: Sequence[Token]) -> set[str]:
+    """Return the names of the CTEs before a query, given its words; they hide views."""
+    if word_of(words[0]) != "WITH":
+        return set()
+    nodes = nest(words).nodes[1:]
+    # the query begins with a word, or with parentheses behind those of the last CTE
+    begins = (
+        at
+        for at, node in enumerate(nodes)
+        if kinds_of(nodes[at - 1 : at + 1]) == ["L_PAREN", "L_PAREN"]
+        or (not isinstance(node, Block) and word_of(node) in _STARTS)
+    )
+    names = set[str]()
+    for part in split(nodes[: next(begins, len(nodes))]):
+        for node in part[:2]:  # the first of them may be RECURSIVE
+            if isinstance(node, Block) or word_of(node) != "RECURSIVE":
+                names |= set() if isinstance(node, Block) else {value_of(node)}
+                break
+    return names
+
+
+def list_definitions(views: Mapping[str, View]) -> tuple[str, ...]:
+    """Return the statements that create the views in the catalog, as views that cannot be read there."""
+    return tuple(view.definition for view in views.values())
+
+
+def _cut_name(name: str) -> str:
+    return name.encode()[:_MAX_NAME].decode(errors="ignore")
+
 
 # Clients rely on these without asking: JDBC closes a connection whose DateStyle is not ISO, and libpq's
 # target_session_attrs reads default_transaction_read_only and in_hot_standby.
@@ -30,7 +178,8 @@ REPORTED = (
 ).split()
 PER_CONNECTION = frozenset(["server_version", "session_authorization"])  # reported, but not settings
 CONSENT, IMPLICIT = "dpsql.consent", "dpsql.implicit"  # settings; without a value they are as the policy says
-_OWN = frozenset(["dpsql.details", CONSENT, IMPLICIT])  # settings of dpsql that can be set
+DETAILS = "dpsql.details"  # whether the details of a receipt are sent with it
+_OWN = frozenset([DETAILS, CONSENT, IMPLICIT])  # settings of dpsql that can be set
 _ON, _OFF = frozenset(["on", "true", "yes", "1"]), frozenset(["off", "false", "no", "0"])
 _MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
 # bytes of Python for an object of these, for a value in it, and for a type
@@ -56,7 +205,7 @@ _DEFAULTS: Mapping[str, str] = {
     "bytea_output": "hex",
     "client_min_messages": "notice",
     "default_transaction_isolation": "read committed",
-    "dpsql.details": "off",
+    DETAILS: "off",
     "extra_float_digits": "1",
     "lc_collate": "C",
     "lc_ctype": "C",
@@ -126,24 +275,10 @@ class Settings:
                 return values[name]
         raise WireError("42704", "There is no such setting.", hint="SHOW ALL lists the settings.")
 
-    @property
-    def implicit(self) -> bool | None:
-        """Whether standard SQL over private tables is read as private; None leaves it to the policy."""
-        return self._flag(IMPLICIT)
-
-    @property
-    def consent(self) -> bool | None:
-        """Whether queries that can hardly return a row are run all the same; None leaves it to the policy."""
-        return self._flag(CONSENT)
-
-    def _flag(self, name: str) -> bool | None:
+    def flag(self, name: str) -> bool | None:
+        """Return whether a setting that is on or off is on; None where it was not set."""
         value = self.values.get(name)
         return None if value is None else value.lower() in _ON
-
-    @property
-    def has_details(self) -> bool:
-        """Whether the details of a receipt are sent with it."""
-        return self.get("dpsql.details").lower() in _ON
 
     @property
     def size(self) -> int:
@@ -444,49 +579,3 @@ class ConnectionObjects:
                 portal.is_committed = True
             else:
                 del self.portals[name]
-
-
-class CursorMove(NamedTuple):
-    """Rows from `start` up to `stop`, from 0, in reverse if `is_reversed`, and the position of the cursor behind them.
-
-    `goes_back` is true if a cursor with NO SCROLL cannot do it: also to fetch the row again on which it is.
-    """
-
-    start: int
-    stop: int
-    position: int
-    is_reversed: bool = False
-    goes_back: bool = False
-
-
-def move_cursor(fetch: Fetch, *, position: int, total: int) -> CursorMove:
-    """Return what a FETCH or MOVE does at a position in `total` rows.
-
-    Position 0 is before the first row, 1 on it, and `total` + 1 behind the last one.
-    """
-    count, fetches_again = fetch.count, not fetch.move and 0 < position <= total
-    match fetch.kind:
-        case "ABSOLUTE":
-            wanted = count or 0
-            target = total + 1 + wanted if wanted < 0 else wanted
-            goes_back = wanted < 0 or (position > 0 and target <= position)
-            return _move_to(target, total=total, goes_back=goes_back)
-        case "RELATIVE":
-            target = position + (count or 0)
-            return _move_to(target, total=total, goes_back=target < position or (not count and fetches_again))
-        case "BACKWARD":
-            return CursorMove(0, max(position - 1, 0), 0, is_reversed=True, goes_back=True)
-    if count == 0:
-        return _move_to(position, total=total, goes_back=fetches_again)
-    if count is None or count > 0:
-        target = total + 1 if count is None else min(position + count, total + 1)
-        return CursorMove(min(position, total), min(target, total), target)
-    target = max(position + count, 0)
-    return CursorMove(max(target - 1, 0), max(position - 1, 0), target, is_reversed=True, goes_back=True)
-
-
-def _move_to(target: int, *, total: int, goes_back: bool) -> CursorMove:
-    """Return the move to one row, or to before the first or behind the last one, where there is none."""
-    target = min(max(target, 0), total + 1)
-    start = target - 1 if 0 < target <= total else target
-    return CursorMove(min(start, total), min(target, total), target, goes_back=goes_back)

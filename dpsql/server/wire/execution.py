@@ -12,13 +12,16 @@ import pyarrow as pa
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Error
-from dpsql.server.memory import BoundedCache, UserQuota, WireColumn
+from dpsql.server.catalog.system_catalog import WireColumn
+from dpsql.server.limits import BoundedCache, UserQuota
 from dpsql.server.telemetry import CONSTANT, DESCRIBE, SHOW
 from dpsql.server.wire import commands
-from dpsql.server.wire.codec import notice_message
+from dpsql.server.wire.codec import WireError, notice_message, to_wire_error
 from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_query, parse_statements
+from dpsql.server.wire.commands import move_cursor
 from dpsql.server.wire.connection_state import (
     CONSENT,
+    DETAILS,
     IMPLICIT,
     INITIAL_SETTINGS,
     BoundValues,
@@ -31,22 +34,25 @@ from dpsql.server.wire.connection_state import (
     RowSet,
     Shape,
     Transaction,
-    move_cursor,
+    View,
+    add_view,
+    expand_views,
+    list_definitions,
 )
+from dpsql.server.wire.parameters import decode_value
 from dpsql.server.wire.query_router import NO_VALUES, QueryRouter, RequestContext, is_short
 from dpsql.server.wire.rows import (
+    OIDS,
     ArrowRows,
     ReversedRows,
     WireRows,
     cast_rows,
     count_rows,
+    describe_columns,
     describe_plan,
     encode_plan,
     parse_layout,
 )
-from dpsql.server.wire.sqlstates import WireError, to_wire_error
-from dpsql.server.wire.values import OIDS, decode_value, describe_columns
-from dpsql.server.wire.views import View, add_view, expand_views, list_definitions
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -232,7 +238,7 @@ class Execution:
         if result.notes:
             self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if settings.get("client_min_messages").lower() not in _QUIET:
-                detail = result.details if settings.has_details else ""
+                detail = result.details if settings.flag(DETAILS) else ""
                 first, *others = result.notes
                 self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
         return count_rows(result.rows, self._quota, is_free=result.receipt is None)
@@ -241,7 +247,7 @@ class Execution:
         settings = self.transaction.settings
         definitions = list_definitions(settings.views) if settings.views else ()
         return RequestContext(
-            self.cancelled, analyst, settings.seconds, settings.implicit, settings.consent, definitions
+            self.cancelled, analyst, settings.seconds, settings.flag(IMPLICIT), settings.flag(CONSENT), definitions
         )
 
     async def _expand(self, source: StatementText) -> StatementText:
@@ -410,10 +416,10 @@ class Execution:
             case "session_authorization":
                 return self._router.user.name
             case "dpsql.implicit":
-                own = self.transaction.settings.implicit
+                own = self.transaction.settings.flag(IMPLICIT)
                 return "on" if (self._gateway.service.policy.implicit if own is None else own) else "off"
             case "dpsql.consent":
-                own = self.transaction.settings.consent
+                own = self.transaction.settings.flag(CONSENT)
                 return "on" if (self._gateway.service.policy.limits.consent if own is None else own) else "off"
             case "server_version":
                 return f"{self._router.version} (dpsql)"
@@ -500,10 +506,8 @@ class Execution:
                 if kind in {"TEMP", "TEMPORARY"}:
                     transaction.change(lambda settings: replace(settings, views={}))
                 return CommandComplete(f"DISCARD {kind}")
-            case commands.Listen():
-                return CommandComplete("LISTEN")
-            case commands.Unlisten():
-                return CommandComplete("UNLISTEN")
+            case commands.NoEffect(tag=tag):
+                return CommandComplete(tag)
         return self._run_transaction(command)
 
     def _run_transaction(self, command: commands.Command) -> Outcome:  # noqa: C901, PLR0912 - one case for each

@@ -19,16 +19,21 @@ from weakref import WeakKeyDictionary
 
 from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
-from dpsql.server.catalog.statements import is_catalog
-from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog
-from dpsql.server.memory import BoundedCache, Holding, UserQuota
+from dpsql.server.catalog.system_catalog import (
+    MAY_BE_CATALOG,
+    CatalogError,
+    CatalogRows,
+    CurrentCatalog,
+    Parameter,
+    is_catalog,
+)
+from dpsql.server.limits import BoundedCache, Holding, UserQuota
 from dpsql.server.telemetry import CATALOG, DESCRIBE
-from dpsql.server.wire.codec import SURFACE
+from dpsql.server.wire.codec import SURFACE, Malformed, WireError, to_wire_error
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.connection_state import OF_TYPE, BoundValues, Shape
-from dpsql.server.wire.rows import ArrowRows, EncodedRows, WireRows
-from dpsql.server.wire.sqlstates import Malformed, WireError, to_wire_error
-from dpsql.server.wire.values import OIDS, decode_value, describe_columns, expand_formats, find_oid, find_type
+from dpsql.server.wire.parameters import decode_value, find_oid, find_type
+from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, WireRows, describe_columns, expand_formats
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 if TYPE_CHECKING:
@@ -152,7 +157,7 @@ class QueryRouter:
     def __init__(
         self,
         gateway: Gateway,
-        catalog: Callable[[], SystemCatalog],
+        catalog: CurrentCatalog,
         *,
         runner: ThreadRunner,
         user: User,
@@ -162,7 +167,7 @@ class QueryRouter:
         self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
-        self.version = catalog().version
+        self.version = catalog.current.version
 
     async def run_in_thread(
         self, work: Callable[[], Result], source: StatementText, *, context: RequestContext
@@ -206,14 +211,14 @@ class QueryRouter:
 
         def describe_in_catalog(stop: Stop) -> Shape:
             def act(_: Pause) -> Shape:
-                found = self._catalog().describe(text, types, user=analyst, definitions=context.definitions)
+                found = self._catalog.current.describe(text, types, user=analyst, definitions=context.definitions)
                 return Shape(found.parameters, found.columns)
 
             return self._gateway.answer_from_catalog(
                 self.user, act, surface=SURFACE, role=analyst, kind=DESCRIBE, stop=stop
             )
 
-        known = None if context.definitions else self._catalog().find_description(text, types)
+        known = None if context.definitions else self._catalog.current.find_description(text, types)
         if known is not None:
             self.count_light(DESCRIBE, source, analyst=analyst)
             return Shape(known.parameters, known.columns)
@@ -257,7 +262,7 @@ class QueryRouter:
         text, analyst, parameters = source.text, context.analyst, _make_parameters(bound)
         found = None
         if not context.definitions:
-            found = self._catalog().find_answer(text, parameters, user=analyst, formats=tuple(formats))
+            found = self._catalog.current.find_answer(text, parameters, user=analyst, formats=tuple(formats))
         if found is not None:
             with self._gateway.service.share.try_turn(analyst) as has_turn:
                 if has_turn:
@@ -307,7 +312,7 @@ class QueryRouter:
 
             failure: Exception
             try:
-                found = self._catalog().execute(
+                found = self._catalog.current.execute(
                     source.text,
                     _make_parameters(bound),
                     user=context.analyst,
@@ -337,7 +342,7 @@ class QueryRouter:
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
         text, tables = source.text, self._gateway.service.policy.tables
-        if len(text) > MAX_TEXT_LENGTH:
+        if len(text) > MAX_TEXT_LENGTH or MAY_BE_CATALOG.search(text) is None:
             return False
         if is_short(text):
             return is_catalog(text, tables)

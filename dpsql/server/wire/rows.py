@@ -1,24 +1,23 @@
-"""Rows of an answer as messages: those of a SELECT, of COPY ... TO STDOUT, and of EXPLAIN with options.
+"""Rows of an answer as messages: their types and values, those of a SELECT, of COPY ... TO STDOUT, and of EXPLAIN.
 
 Rows of the session wait as Arrow until they are fetched, and are encoded as they are sent. Those of the catalog are
-encoded already.
+encoded already. Unsigned integers are widened, so that no value is cut; types that PostgreSQL lacks are sent as text.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final, Protocol
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
 
-from dpsql.server.memory import (
-    Holding,
+from dpsql.server.catalog.system_catalog import (
     RowBlocks,
-    UserQuota,
     WireColumn,
     encode_row,
     encode_rows,
@@ -26,9 +25,207 @@ from dpsql.server.memory import (
     split_pieces,
     split_row,
 )
-from dpsql.server.wire.codec import message
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.values import describe_columns, encode_column, expand_formats
+from dpsql.server.limits import Holding, UserQuota
+from dpsql.server.wire.codec import Malformed, WireError, message
+
+OIDS = {
+    "bool": 16, "bytea": 17, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,
+    "unknown": 705, "varchar": 1043, "date": 1082, "time": 1083, "timestamp": 1114, "timestamptz": 1184,
+    "numeric": 1700,
+}  # fmt: skip
+_SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8}
+_MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+_INFINITY = 2**63 - 1
+_BINARY_FORMAT = 1
+_ARROW_TYPES: tuple[tuple[str, tuple[Callable[[pa.DataType], bool], ...]], ...] = (
+    ("bool", (pa.types.is_boolean,)),
+    ("int2", (pa.types.is_int8, pa.types.is_int16, pa.types.is_uint8)),
+    ("int4", (pa.types.is_int32, pa.types.is_uint16)),
+    ("int8", (pa.types.is_int64, pa.types.is_uint32)),
+    ("numeric", (pa.types.is_uint64, pa.types.is_decimal)),
+    ("float8", (pa.types.is_floating,)),
+    ("date", (pa.types.is_date32,)),
+    ("time", (pa.types.is_time64,)),
+    ("bytea", (pa.types.is_binary, pa.types.is_large_binary)),
+)
+
+
+def describe_columns(schema: pa.Schema) -> tuple[WireColumn, ...]:
+    """Return the columns of a schema as PostgreSQL describes them."""
+    columns = []
+    for field in schema:
+        oid = _find_oid(field.type)
+        modifier = -1
+        if oid == OIDS["numeric"] and pa.types.is_decimal(field.type):
+            modifier = (field.type.precision << 16 | field.type.scale) + 4
+        columns.append(WireColumn(field.name, oid, _SIZES.get(oid, -1), modifier))
+    return tuple(columns)
+
+
+def _find_oid(kind: pa.DataType) -> int:
+    if pa.types.is_timestamp(kind):
+        return OIDS["timestamp" if kind.tz is None else "timestamptz"]
+    if pa.types.is_dictionary(kind):
+        return _find_oid(kind.value_type)
+    for name, tests in _ARROW_TYPES:
+        for matches in tests:
+            if matches(kind):
+                return OIDS[name]
+    return OIDS["text"]
+
+
+def expand_formats(codes: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the format of each of `count` values from the codes of a Bind: none, one for all, or one for each."""
+    for code in codes:
+        if code not in {0, _BINARY_FORMAT}:
+            raise WireError("22023", "A format is neither text (0) nor binary (1).")
+    if len(codes) > 1 and len(codes) != count:
+        raise Malformed("The number of formats differs from the number of values.")
+    return (tuple(codes) or (0,)) * count if len(codes) < 2 else tuple(codes)  # noqa: PLR2004
+
+
+def encode_column(column: pa.ChunkedArray, code: int) -> list[bytes | None]:
+    """Return the values of a column, in text (0) or binary (1); None is NULL."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if pa.types.is_timestamp(kind):  # dates and times are encoded as counts of days and microseconds
+        times, per = _MICROSECONDS[kind.unit]
+        counts: Sequence[int | None] = column.cast(pa.int64()).to_pylist()
+        values: Sequence[object] = [
+            None if one is None else one if abs(one) >= _INFINITY else one * times // per for one in counts
+        ]
+    elif pa.types.is_date32(kind):
+        values = column.cast(pa.int32()).to_pylist()
+    elif pa.types.is_time64(kind):
+        values = column.cast(pa.time64("us")).cast(pa.int64()).to_pylist()
+    else:
+        values = column.to_pylist()
+    if pa.types.is_uint64(kind):
+        values = [None if one is None else Decimal(one) for one in column.to_pylist()]
+    encode = (_BINARY_ENCODERS if code else _TEXT_ENCODERS).get(_find_oid(kind), _encode_text)
+    return [None if value is None else encode(value) for value in values]
+
+
+def _encode_text(value: object) -> bytes:
+    return str(value).encode(errors="replace")
+
+
+def _format_float(value: float) -> bytes:
+    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+        return b"NaN"
+    if value in {float("inf"), float("-inf")}:
+        return b"Infinity" if value > 0 else b"-Infinity"
+    return repr(value).removesuffix(".0").encode()
+
+
+def encode_numeric(value: Decimal) -> bytes:
+    """Encode a finite number as PostgreSQL's numeric: groups of four digits around the decimal point."""
+    sign, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    text = "".join(map(str, digits)) + "0" * max(0, int(exponent))
+    whole, part = (text[:-scale], text[-scale:].rjust(scale, "0")) if scale else (text, "")
+    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
+    part = part.ljust(-(-len(part) // 4) * 4, "0")
+    groups = [int((whole + part)[at : at + 4]) for at in range(0, len(whole + part), 4)]
+    weight = len(whole) // 4 - 1
+    while groups and groups[0] == 0:
+        groups, weight = groups[1:], weight - 1
+    while groups and groups[-1] == 0:
+        groups.pop()
+    weight = weight if groups else 0
+    return struct.pack(f"!hhHh{len(groups)}h", len(groups), weight, 0x4000 * sign, scale, *groups)
+
+
+# Dates and timestamps as PostgreSQL writes them, also beyond Python's calendar: before Christ, after 9999, infinity.
+# DuckDB counts days and microseconds from 1970, PostgreSQL from 2000. In both, the number at each end is infinity.
+EPOCH = 10_957  # days from 1970-01-01 to 2000-01-01
+MICROSECONDS = 86_400_000_000  # of a day
+_LAST_DAY, _LAST_TIMESTAMP = 2**31 - 1, 2**63 - 1
+_DAY, _TIMESTAMP = struct.Struct("!i"), struct.Struct("!q")
+_ERA = 146_097  # days of 400 years
+
+
+def _format_date(days: int) -> tuple[str, str]:
+    """Return a date of the proleptic Gregorian calendar, in days from 1970-01-01, and " BC" if it is before Christ."""
+    era, day = divmod(days + 719_468, _ERA)  # from 0000-03-01, as a leap day then ends its year
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    month = month + 3 if month < 10 else month - 9  # noqa: PLR2004 - March is month 0
+    year += era * 400 + (month < 3)  # noqa: PLR2004
+    return f"{year if year > 0 else 1 - year:04}-{month:02}-{day + 1:02}", "" if year > 0 else " BC"
+
+
+def format_day(days: int) -> str:
+    """Format a date, in days from 1970, as PostgreSQL writes it in ISO style."""
+    if abs(days) == _LAST_DAY:
+        return "infinity" if days > 0 else "-infinity"
+    return "".join(_format_date(days))
+
+
+def format_time(microseconds: int) -> str:
+    """Format a time of day, in microseconds."""
+    seconds, part = divmod(microseconds, 1_000_000)
+    hours, seconds = divmod(seconds, 3_600)
+    fraction = f".{part:06}".rstrip("0") if part else ""
+    return f"{hours:02}:{seconds // 60:02}:{seconds % 60:02}{fraction}"
+
+
+def format_timestamp(microseconds: int, zone: str = "") -> str:
+    """Format a timestamp, in microseconds from 1970, as PostgreSQL writes it in ISO style."""
+    if abs(microseconds) == _LAST_TIMESTAMP:
+        return "infinity" if microseconds > 0 else "-infinity"
+    days, rest = divmod(microseconds, MICROSECONDS)
+    date, era = _format_date(days)
+    return f"{date} {format_time(rest)}{zone}{era}"
+
+
+def encode_day(days: int) -> bytes:
+    """Encode a date, in days from 1970."""
+    if abs(days) == _LAST_DAY:
+        return _DAY.pack(_LAST_DAY if days > 0 else -_LAST_DAY - 1)
+    return _DAY.pack(_check_range(days - EPOCH, _LAST_DAY))
+
+
+def encode_timestamp(microseconds: int) -> bytes:
+    """Encode a timestamp, in microseconds from 1970."""
+    if abs(microseconds) == _LAST_TIMESTAMP:
+        return _TIMESTAMP.pack(_LAST_TIMESTAMP if microseconds > 0 else -_LAST_TIMESTAMP - 1)
+    return _TIMESTAMP.pack(_check_range(microseconds - EPOCH * MICROSECONDS, _LAST_TIMESTAMP))
+
+
+def _check_range(number: int, last: int) -> int:
+    if abs(number) >= last:
+        raise WireError("22008", "A date is outside PostgreSQL's range.", hint="Fetch it in text format.")
+    return number
+
+
+_TEXT_ENCODERS: dict[int, Callable[..., bytes]] = {
+    OIDS["bool"]: lambda value: b"t" if value else b"f",
+    OIDS["bytea"]: lambda value: b"\\x" + value.hex().encode(),
+    OIDS["float8"]: _format_float,
+    OIDS["numeric"]: lambda value: format(value, "f").encode(),
+    OIDS["date"]: lambda value: format_day(value).encode(),
+    OIDS["time"]: lambda value: format_time(value).encode(),
+    OIDS["timestamp"]: lambda value: format_timestamp(value).encode(),
+    OIDS["timestamptz"]: lambda value: format_timestamp(value, zone="+00").encode(),
+}
+_BINARY_ENCODERS: dict[int, Callable[..., bytes]] = {
+    OIDS["bool"]: lambda value: b"\1" if value else b"\0",
+    OIDS["bytea"]: bytes,
+    OIDS["int2"]: struct.Struct("!h").pack,
+    OIDS["int4"]: struct.Struct("!i").pack,
+    OIDS["int8"]: struct.Struct("!q").pack,
+    OIDS["float8"]: struct.Struct("!d").pack,
+    OIDS["numeric"]: encode_numeric,
+    OIDS["date"]: encode_day,
+    OIDS["time"]: struct.Struct("!q").pack,
+    OIDS["timestamp"]: encode_timestamp,
+    OIDS["timestamptz"]: encode_timestamp,
+}
+
 
 _BATCH_VALUES, _BATCH_ROWS, _BATCH_BYTES = 4_000, 1_000, 128 * 1024  # of rows that are encoded together
 _MAX_ROW = 16 << 20  # bytes, more than a private answer can have

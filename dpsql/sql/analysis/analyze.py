@@ -1,81 +1,85 @@
 """Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed.
 
-`analyze` scans and binds, then tries in this order: `_read_command` (SHOW, DESCRIBE); `_read_alone` (one private query
-with its clause, a public query, or standard SQL that implies a clause); `read_outer_select` (private queries inside
-another SELECT). What none of them reads is refused, with a hint that `_find_lasting` completes.
+This file has three parts. (1) `analyze` scans and binds, then tries in this order: `_read_command` (SHOW, DESCRIBE);
+`_read_alone` (one private query with its clause, a public query, or standard SQL that implies a clause);
+`read_outer_select` (private queries inside another SELECT). What none of them reads is refused, with a hint that
+`_find_lasting` completes.
+
+(2) `AnalysisCache` has the analyzed statements of a session, for dashboards that repeat them. They depend only on the
+text, the values of its parameters, the catalog and the patterns that the engine accepts, which do not change in a
+session. Statements with a clock call, and refused statements, are never cached.
+
+(3) From `prepare_statement` on, analysis of a statement whose parameters have no values yet: their types, and the
+statement with such values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
-from itertools import pairwise
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import propose_query, write_name
-from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.expressions import READERS
-from dpsql.sql.analysis.from_clause import Sources
+from dpsql.dialects import write_name
+from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.sql.analysis.measures import propose_for_extreme
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
-from dpsql.sql.analysis.private_select import (
-    AnalysisRequest,
-    ImpliedReading,
-    check_explicit,
-    check_header,
+from dpsql.sql.analysis.plain_select import (
     find_implied,
+    find_private_table,
+    propose_clause,
     put_header_options,
     read_implied,
-    read_private,
+    read_without_clause,
+    refuse_without_clause,
 )
-from dpsql.sql.analysis.public_query import has_no_row, read_public, remove_rows, seeks_no_row
-from dpsql.sql.analysis.quantiles import propose_for_extreme
-from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, PatternCheck, refuse_unknown
-from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.literals import Clock
-from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, read_private
+from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_name
 from dpsql.sql.ir.statements import (
     Describe,
+    OuterSelect,
     PrivateQuery,
-    PublicQuery,
     ShowBudget,
     ShowFunctions,
     ShowTables,
     Statement,
 )
-from dpsql.sql.ir.tree import Family
+from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
-from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
 from dpsql.sql.syntax.clause import (
-    CLAUSE_HINT,
-    SplitStatement,
     extract_clause,
     find_clauses,
     list_select_tokens,
     several_queries,
 )
 from dpsql.sql.syntax.googlesql import extract_header
-from dpsql.sql.syntax.grammar import UNIT_COUNT, settle
-from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending, groups_by_any
+from dpsql.sql.syntax.grammar import UNIT_COUNT
+from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
 from dpsql.sql.syntax.parameters import ParameterValues, bind
-from dpsql.sql.syntax.sqlglot_nodes import parse
 
 if TYPE_CHECKING:
-    from sqlglot import Token
+    pass
 
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
 _Show = ShowBudget | ShowTables | ShowFunctions
+_COMMANDS = frozenset(["show", "describe", "desc"])
 _SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
-_LONGEST_QUOTED = 200  # characters of a statement in a hint
-_AFTER_ROWS = frozenset(["GROUP_BY", "ORDER_BY", "LIMIT", "OFFSET"])
-_CALLED = ("count", "sum", "avg", *SPREADS, *sorted(FUNCTIONS))
-_UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
+MAX_STATEMENTS = 64
+MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters
+_VALUES = frozenset([type(None), bool, int, float, Decimal, str, bytes, date, time, datetime])
+UNKNOWN = "UNKNOWN"
+MAX_PARAMETERS = 10_000
+_READINGS = 4  # what one reading learns of a parameter may teach the next something of another
+_OTHER_NAMES = {"NUMERIC": "DECIMAL(18,3)", "DECIMAL": "DECIMAL(18,3)", "TEXT": "VARCHAR", "FLOAT": "DOUBLE"}
 
 
 def analyze(  # noqa: PLR0913 - what a session has
@@ -109,22 +113,25 @@ def analyze(  # noqa: PLR0913 - what a session has
         if statement is None:
             raise
     bound = bind(statement, parameters)
-    command = None if refused else _read_command(statement, catalog)
-    if command is not None:
-        return command
+    if refused is None and statement.tokens and ascii_lower(statement.tokens[0].text) in _COMMANDS:
+        command = _read_command(statement, catalog)
+        if command is not None:
+            return command
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
     if (standard.is_private or header is not None) and "top" in text.lower():
         from dpsql.sql.syntax.forms import read_top_as_limit
 
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
-    asked = AnalysisRequest(plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement)
+    asked = AnalysisRequest(
+        plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement, standard, parser
+    )
     try:
-        return _read_statement(asked, standard, parser=parser, otherwise=refused)
+        return _read_statement(asked, refused)
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
-        failed = _find_lasting(asked, failed, max_k=standard.max_k, parser=parser, refused=refused)
+        failed = _find_lasting(asked, failed, refused=refused)
     raise _complete_hint(plain, failed, catalog=catalog)
 
 
@@ -132,7 +139,7 @@ def _complete_hint(
     statement: ScannedStatement, failed: Refusal | Unsupported, *, catalog: Catalog
 ) -> Refusal | Unsupported:
     """Return a refusal with what the grammar cannot say, which knows no catalog: names of columns, and their types."""
-    table = _find_private_table(statement.tokens, catalog) if failed.code == "not-row-local" else None
+    table = find_private_table(statement.tokens, catalog) if failed.code == "not-row-local" else None
     if table is None or table.privacy_unit is None:
         return failed
     hint = (failed.hint or "").replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
@@ -140,13 +147,7 @@ def _complete_hint(
     return type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
 
 
-def _read_statement(
-    asked: AnalysisRequest,
-    standard: StandardSQL,
-    *,
-    parser: SelectParser | None,
-    otherwise: Refusal | Unsupported | None,
-) -> Statement:
+def _read_statement(asked: AnalysisRequest, otherwise: Refusal | Unsupported | None) -> Statement:
     """Return what a statement means; `otherwise` says why dpsql cannot cut it into words, if it cannot.
 
     Read (1) one private query or a public SELECT alone; (2) where a SELECT is around the clause (None), or (1) refuses,
@@ -155,7 +156,7 @@ def _read_statement(
     """
     if otherwise is None:
         try:
-            found = _read_alone(asked, standard)
+            found = _read_alone(asked)
         except (Refusal, Unsupported) as error:
             otherwise = error.with_traceback(None)  # whose frames would keep the answer of the session
         else:
@@ -166,19 +167,14 @@ def _read_statement(
             )
             reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
             otherwise = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
-    found = None if parser is None else read_outer_select(asked, standard, parser=parser, otherwise=otherwise)
+    found = None if asked.parser is None else read_outer_select(asked, asked.parser, otherwise=otherwise)
     if found is None:
         raise otherwise
     return found
 
 
 def _find_lasting(
-    asked: AnalysisRequest,
-    failed: Refusal | Unsupported,
-    *,
-    max_k: int,
-    parser: SelectParser | None,
-    refused: Refusal | Unsupported | None,
+    asked: AnalysisRequest, failed: Refusal | Unsupported, *, refused: Refusal | Unsupported | None
 ) -> Refusal | Unsupported:
     """Return why a statement without a clause is refused: what it would still be refused for if it had one.
 
@@ -190,8 +186,8 @@ def _find_lasting(
     except (Refusal, Unsupported):
         return failed
     near = _find_misspelt(failed, asked.catalog)
-    implied = [] if has_clause else find_implied(asked, StandardSQL(is_private=True), besides=near)
-    implied = [replace(each, k=min(each.written_limit or each.k, max_k)) for each in implied]
+    implied = [] if has_clause else find_implied(replace(asked, standard=StandardSQL(is_private=True)), besides=near)
+    implied = [replace(each, k=min(each.written_limit or each.k, asked.standard.max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
@@ -200,16 +196,16 @@ def _find_lasting(
         return _add_clause_hint(failed, implied[0], place=failed.place)
     clause = add_clause(asked.statement, implied[0], all_groups=False)
     try:
-        _read_statement(replace(asked, statement=clause), EXPLICIT, parser=parser, otherwise=refused)
+        _read_statement(replace(asked, statement=clause, standard=EXPLICIT), refused)
     except (Refusal, Unsupported) as error:
         is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
         if not is_lasting and error.code != failed.code:
             return failed
         return _add_clause_hint(error, implied[0], place=failed.place)
-    return _not_private(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
+    return refuse_without_clause(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
 
 
-def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | None:
+def _read_alone(asked: AnalysisRequest) -> Statement | None:
     """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted is None:
@@ -220,10 +216,10 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
         check_explicit(asked, query)
         return query
     try:
-        return _read_public(asked.sources(asked.statement), lifted)
+        return read_without_clause(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
         refused = error.with_traceback(None)
-    implied = find_implied(asked, standard)
+    implied = find_implied(asked)
     if not implied:
         raise refused
     if len(implied) > 1:
@@ -241,54 +237,22 @@ def _read_alone(asked: AnalysisRequest, standard: StandardSQL) -> Statement | No
                 raise
         raise refused
 
-    reading = ImpliedReading(asked.statement, asked.catalog, standard.max_k, asked.header)
-    return read_implied(implied[0], read, by=reading)
-
-
-def _read_public(sources: Sources, lifted: SplitStatement) -> PublicQuery:
-    """Return a SELECT without private rows: it names only public tables, or selects no row.
-
-    If it is refused, raise the most helpful error.
-    """
-    reader, catalog, tokens = sources.reader, sources.catalog, lifted.tokens
-    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
-    # without the name of a public table it can only ask private ones
-    helps = any(ascii_lower(token.text) in public for token in tokens)
-    helps = helps or all(token.token_type.name != "FROM" for token in tokens)
-    helps = helps or _find_private_table(tokens, catalog) is None  # a misspelt name, most likely
-    query: PublicQuery | None = None
-    try:
-        select = parse(reader.statement, settle(reader.statement, tokens, aggregates=AGGREGATES))
-        # a reader of the same statement that sees no table and no clock, and counts for itself
-        apart = Sources(Catalog(()), Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS))
-        helps = helps or seeks_no_row(apart.reader, select)
-        query = read_public(sources, select, tokens=tokens)
-    except (Refusal, Unsupported):
-        if helps:
-            raise
-    if query is None:
-        raise _not_private(reader.statement, tokens, catalog=catalog)
-    if sources.protected:
-        if lifted.explained or not has_no_row(query):
-            raise _not_private(reader.statement, tokens, catalog=catalog)
-        return remove_rows(query)
-    return replace(query, explained=True) if lifted.explained else query
+    return read_implied(asked, implied[0], read=read)
 
 
 def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:
-    """Return the command that the statement is, or None when it does not begin like one."""
+    """Return the command that the statement is; None for one whose first word is a name in double quotes."""
     tokens = list(statement.tokens)
-    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+    while tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
-    first = ascii_lower(tokens[0].text) if tokens and tokens[0].token_type.name != "IDENTIFIER" else ""
-    if first == "show":
+    if tokens[0].token_type.name == "IDENTIFIER":
+        return None
+    if ascii_lower(tokens[0].text) == "show":
         words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
         if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
             return show
         hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
         raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
-    if first not in {"describe", "desc"}:
-        return None
     kinds = [token.token_type.name for token in tokens[1:]]
     names = [token.text for token in tokens[1::2]]
     if len(names) not in {1, 2, 3} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
@@ -302,45 +266,6 @@ def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Desc
     return Describe(table.name)
 
 
-def _not_private(
-    statement: ScannedStatement, tokens: Sequence[Token], *, catalog: Catalog, clause: ImpliedClause | None = None
-) -> Refusal | Unsupported:
-    """Return the refusal of a statement that would show exact values of a private table.
-
-    `tokens` are those of its SELECT, without EXPLAIN. With the `clause` that it lacks it would be answered.
-    """
-    table, roots = _find_private_table(tokens, catalog), nest(tokens)
-    unit, place = "" if table is None else table.privacy_unit or "", statement.place(statement.tokens[-1])
-    first = next((select for select in find_selects(roots) if first_token(select.nodes) is tokens[0]), None)
-    if unit and first is not None and groups_by_any(first, names={ascii_lower(unit)}):
-        reason = f"Each group would be one {unit}, and what belongs to one is never released."
-        hint = _propose_total(statement, tokens, table=table)
-        return Refusal("not-private", reason, hint=hint, place=place)
-    outer = [node for node in roots.nodes if not isinstance(node, Block)]  # the tokens outside of all parentheses
-    kinds, has_calls = [token.token_type.name for token in outer], bool(find_calls(roots.nodes))
-    # a SELECT with neither groups nor an aggregate has the rows of its tables
-    has_raw_rows = not (has_calls or "GROUP_BY" in kinds or "DISTINCT" in kinds[:2])
-    reason, hint = "This query does not end in PRIVATE, and exact answers are not given.", CLAUSE_HINT
-    if "GROUP_BY" not in kinds and has_calls:
-        hint = _propose_total(statement, tokens, table=table)
-    elif has_raw_rows:
-        hint = _propose_query(table, selected=tokens[1:])
-    elif kinds[-2:] == ["LIMIT", "NUMBER"]:  # which may be written FETCH FIRST 3 ROWS ONLY
-        ending = " ".join(statement.text[outer[-2].start : statement.tokens[-1].end + 1].rstrip("; \n").split())
-        hint = f"Write TOP {outer[-1].text} PRIVATE in place of {ending}."
-    if has_raw_rows:
-        reason = "Rows are not released as they are: counts, sums and averages of many are."
-        for token, after in pairwise(tokens):
-            if token.token_type.name != "VAR" or after.token_type.name != "L_PAREN":
-                continue
-            word = ascii_lower(token.text)
-            if word not in _CALLED and word not in EVERY_AGGREGATE and propose_name(word, _CALLED):
-                return refuse_unknown(token.text, statement.place(token), known=_CALLED)
-    if clause is not None and clause.is_inside:
-        hint = f"{_propose_clause(clause)}."
-    return Refusal("not-private", reason, hint=hint, place=place)
-
-
 def _add_clause_hint(
     refused: Refusal | Unsupported, clause: ImpliedClause, *, place: Place | str | None
 ) -> Refusal | Unsupported:
@@ -349,7 +274,7 @@ def _add_clause_hint(
     It is at the `place` given if it has none.
     """
     hint = refused.hint or ""
-    hint = hint if "PRIVATE" in hint else f"{hint} {_propose_clause(clause)}, too.".lstrip()
+    hint = hint if "PRIVATE" in hint else f"{hint} {propose_clause(clause)}, too.".lstrip()
     return type(refused)(refused.code, refused.reason, hint=hint, place=refused.place or place)
 
 
@@ -362,53 +287,150 @@ def _find_misspelt(refused: Refusal | Unsupported, catalog: Catalog) -> frozense
     return frozenset([ascii_lower(written)] if near else [])
 
 
-def _propose_clause(clause: ImpliedClause) -> str:
-    """Return where to write the clause that a statement lacks."""
-    words = "PRIVATE" if clause.is_total else f"TOP {clause.k} PRIVATE"
-    limit = [token.text.upper() for token in clause.tail[:2]]
-    query = "the inner query" if clause.is_inside else "the query"
-    if not clause.is_total and limit == ["LIMIT", str(clause.k)]:
-        return f"Write {words} in place of LIMIT {clause.k} in {query}"
-    return f"End {query} with {words}"
+# Part 2: the cache.
 
 
-def _find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
-    """Return the first private table that a word of the statement names."""
-    private = {
-        ascii_lower(table.name.rpartition(".")[2]): table for table in catalog.tables if table.privacy_unit is not None
-    }
-    return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
+class AnalysisCache:
+    """The analysis of statements over one catalog; `read` raises what `analyze` does.
 
-
-def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, table: Table | None) -> str:
-    """Return a hint with the total of a query, its FROM and WHERE as they are written."""
-    simple = "End the query with PRIVATE."
-    unit = "" if table is None else table.privacy_unit or ""
-    outer = [node for node in nest(tokens).nodes if not isinstance(node, Block)]
-    start = next((token.start for token in outer if token.token_type.name == "FROM"), None)
-    end = next((token.start for token in outer if token.token_type.name in _AFTER_ROWS), tokens[-1].end + 1)
-    words = [ascii_lower(token.text) for token in tokens]
-    counts_units = words[:6] == ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
-    if not unit or start is None or (counts_units and end > tokens[-1].end):
-        return simple
-    asked = statement.text[start:end].strip()
-    if "\n" in asked or len(asked) > _LONGEST_QUOTED:
-        return simple
-    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
-
-
-def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:
-    """Return a hint with a query of a table: the most frequent values of a column that can be a key.
-
-    It is the first one that the statement names, else the first of text, else the first.
+    `default_k` is the number of keys where a statement that is read as private says none, and `max_k` the largest one.
     """
-    unit = "" if table is None else table.privacy_unit or ""
-    columns = () if table is None else table.columns
-    keys = [name for name, type_ in columns if ascii_lower(name) != ascii_lower(unit) and type_.family not in _UNREAD]
-    if table is None or not keys:
-        return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
-    named = {ascii_lower(name): name for name in keys}
-    texts = [name for name, type_ in columns if name in keys and type_.family is Family.TEXT]
-    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), (texts or keys)[0])
-    query = propose_query(table.name, key=key, unit=unit)
-    return f"Ask for the most frequent values of a column: {query}"
+
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_default_k", "_kept", "_max_k", "_parser")
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        accepts_pattern: PatternCheck,
+        *,
+        clock: Clock,
+        default_k: int,
+        max_k: int = 1_000,
+        parser: SelectParser | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._accepts_pattern = accepts_pattern
+        self._clock = clock
+        self._default_k = default_k
+        self._max_k = max_k
+        self._parser = parser
+        self._kept: dict[Hashable, Statement] = {}
+
+    def read(
+        self, text: str, parameters: ParameterValues, *, implicit: bool = False, postgres: bool = False
+    ) -> Statement:
+        """Return the analyzed statement; with `implicit`, standard SQL over private tables is read as private.
+
+        With `postgres`, the text means what it means in PostgreSQL.
+        """
+        key = find_key(text, parameters, implicit=implicit, postgres=postgres)
+        known = None if key is None else self._kept.get(key)
+        if known is not None:
+            return known
+        moments = list[datetime]()
+
+        def read_clock() -> datetime:
+            moments.append(self._clock())
+            return moments[-1]
+
+        reading = partial(
+            analyze,
+            text,
+            self._catalog,
+            parameters=parameters,
+            accepts_pattern=self._accepts_pattern,
+            standard=StandardSQL(implicit, self._default_k, self._max_k),
+            parser=self._parser,
+            postgres=postgres,
+        )
+        statement = reading(clock=read_clock)
+        if moments:
+            later = reading(clock=lambda: moments[0].replace(second=(moments[0].second + 1) % 60))
+            # a private query that means another one a second later says so
+            if statement != later and isinstance(statement, PrivateQuery):
+                statement = replace(statement, reads_seconds=True)
+            elif statement != later and isinstance(statement, OuterSelect):
+                statement = replace(
+                    statement, inners=tuple(replace(inner, reads_seconds=True) for inner in statement.inners)
+                )
+        if key is not None and not moments:
+            if len(self._kept) >= MAX_STATEMENTS:
+                self._kept = {}  # another thread may be reading the old one
+            self._kept[key] = statement
+        return statement
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether the analysis of a statement is in the cache, by its key."""
+        return key in self._kept
+
+
+def find_key(text: object, parameters: object, *, implicit: bool, postgres: bool = False) -> Hashable:
+    """Return the key of a statement in caches; None for a long one, and for parameters that are no plain values.
+
+    Values that are equal have the same key only if they are written alike: 1 and 1.0 are different, and so are 0.0 and
+    -0.0.
+    """
+    if type(text) is not str or not isinstance(parameters, tuple | list | dict):
+        return None
+    if not parameters:
+        return (text, implicit, postgres, ()) if len(text) <= MAX_STATEMENT_LENGTH else None
+    if type(parameters) not in {tuple, list} or not all(type(each) in _VALUES for each in parameters):
+        return None
+    values = tuple((type(each), repr(each)) for each in parameters)
+    size = len(text) + sum(len(value) for _, value in values)
+    return (text, implicit, postgres, values) if size <= MAX_STATEMENT_LENGTH else None
+
+
+# Part 3: statements whose parameters have no values yet.
+
+
+def prepare_statement(
+    text: str, types: Sequence[str], *, read: Callable[[Mapping[str, object]], Statement]
+) -> tuple[tuple[str, ...], Statement, bool]:
+    """Return the types of the parameters in order, the analyzed statement, and whether options are still open.
+
+    `types` are the known types by name, in the order of the parameters; for UNKNOWN or missing ones, `read` infers the
+    type from the statement. Raises as `read` does if the statement is refused for all values.
+    """
+    holes = {name: UnboundParameter() for name in _names(text)}
+    for hole, known in zip(holes.values(), types, strict=False):
+        hole.is_array = known.endswith("[]")
+        hole.fill(_type(known.removesuffix("[]")))
+    unknown = [hole for hole in holes.values() if hole.value is None]
+    for _ in range(_READINGS):
+        if not unknown:
+            break
+        with suppress(Refusal, Unsupported):
+            read(holes)
+        before, unknown = unknown, [hole for hole in unknown if hole.value is None]
+        if len(unknown) == len(before):
+            break
+    for hole in unknown:
+        if hole.otherwise != TEXT or hole.is_array:
+            hole.fill(hole.otherwise)
+    found = tuple(hole.type for hole in holes.values())
+    for hole in unknown:
+        hole.fill(
+            TEXT if hole.otherwise != NULL else NULL
+        )  # a parameter without a known type is a text, as in PostgreSQL
+    return found, read(holes), any(hole.is_option for hole in holes.values())
+
+
+def _names(text: str) -> list[str]:
+    """Return the names of the parameters: numbers from 1, or words in the order in which they are first met."""
+    written = [value.content for value in scan(text, lenient=True).values if value.kind == "parameter"]
+    numbers = [int(each[1:]) for each in written if each[1:].isdigit()]
+    if max(numbers, default=0) > MAX_PARAMETERS:
+        hint = "Number them from $1, without a gap."
+        raise UsageError("parameters", f"A statement has at most {MAX_PARAMETERS} parameters.", hint=hint)
+    if numbers:
+        return [str(number) for number in range(1, max(numbers) + 1)]
+    if "?" in written:
+        return [str(position) for position in range(1, len(written) + 1)]
+    return list(dict.fromkeys(each[1:] for each in written))
+
+
+def _type(name: str) -> Type:
+    """Return the type that a client names; one that no parameter has is left to be found."""
+    type_ = parse_type(_OTHER_NAMES.get(name.upper(), name.upper()))
+    return NULL if type_.family is Family.OPAQUE else type_

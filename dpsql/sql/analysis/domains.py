@@ -5,16 +5,28 @@ of groups or partitions decides its price: `find_..._query` returns the public q
 answer into the query. A `domain` has every group of ALL PRIVATE. `partitions` are the values of the key of PER, each
 with its first k groups. `assume` is a public guess of the counts, for which EXPLAIN simulates what each mechanism would
 find.
+
+This file has two parts: (1) the options; (2) from `needs_bounds` on, the domain of all keys of ALL PRIVATE, of which
+the option gives one that the statement does not tell (`known_values.py`). Several keys have all combinations of their
+values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.charged_values import find_sole_column
+from dpsql.sql.analysis.known_values import (
+    MOST_GROUPS,
+    find_year_column,
+    is_time_bucket,
+    list_known_values,
+    missing_bounds,
+    read_calendar,
+)
+from dpsql.sql.analysis.row_facts import find_sole_column
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names
@@ -37,6 +49,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
     TEXT,
+    Call,
     Cast,
     ColumnRef,
     Derived,
@@ -49,6 +62,7 @@ from dpsql.sql.ir.tree import (
     Sorted,
     find_read_type,
     list_scans,
+    strip_casts,
 )
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
@@ -56,7 +70,6 @@ from dpsql.sql.syntax.clause import MAX_LISTED
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
 _NUMBER = 0  # tables of the query itself are numbered from 1
-MOST_GROUPS = 10_000
 MAX_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
 MAX_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
 _ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
@@ -140,18 +153,7 @@ def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
 def _select(name: str, output: Expression, *, source: TableDomain, distinct: bool, limit: int) -> PublicQuery:
     """Return the query for one column of a public table; the highest values first, unless each is there once."""
     order = () if distinct else (Sorted(output, descending=True, nulls_first=False),)
-    return PublicQuery(
-        names=(name,),
-        outputs=(output,),
-        distinct=distinct,
-        body=source.body,
-        keys=None,
-        by_all=False,
-        having=None,
-        order=order,
-        limit=limit,
-        offset=0,
-    )
+    return PublicQuery(names=(name,), outputs=(output,), body=source.body, distinct=distinct, order=order, limit=limit)
 
 
 def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, ColumnRef]:
@@ -331,3 +333,65 @@ def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
     known = sorted((min(count, MAX_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))
+
+
+# Part 2: the domain of all keys.
+
+
+def needs_bounds(key: Expression) -> bool:
+    """Return whether bounds in WHERE decide which values a key has."""
+    return is_time_bucket(key) or find_year_column(key) is not None
+
+
+def read_group_domain(
+    keys: Sequence[Expression], body: FromWhere, *, option: Option | None, catalog: Catalog, place: Place
+) -> tuple[Domain | None, str]:
+    """Return the domain of the keys, None where one has none, and in words which time buckets WHERE cuts.
+
+    Raises `Refusal` for a calendar without bounds, for an option that no key needs, and for too many groups.
+    """
+    if option is not None and (len(keys) == 1 or is_released(option)):
+        return read_domain(option, tuple(keys), catalog=catalog), ""
+    values = [None if is_time_bucket(key) else list_known_values(key, body, catalog=catalog) for key in keys]
+    open_keys = [key for key, found in zip(keys, values, strict=True) if found is None and not is_time_bucket(key)]
+    if option is not None and not open_keys:
+        reason = "The statement determines the values of every key."
+        raise Refusal("domain", reason, hint="Leave the domain out.", place=option.place)
+    if option is not None and len(open_keys) > 1:
+        hint = "Group by one of them, or leave the domain out and write TOP 10 PRIVATE."
+        reason = "The domain is that of one key, and more keys have no known values."
+        raise Refusal("keys", reason, hint=hint, place=option.place)
+    if open_keys and option is None:
+        return None, ""
+    factors, cuts = list[KeyDomain](), list[str]()
+    for key, found in zip(keys, values, strict=True):
+        calendar = read_calendar(key, body, catalog=catalog, place=place)
+        if calendar is not None:
+            factors.append(calendar[0])
+            cuts += filter(None, [calendar[1]])
+        elif found is not None:
+            factors.append(LiteralDomain(found))
+        elif option is not None:
+            factors.append(read_values("domain", option, key=key, catalog=catalog))
+    domain: Domain = factors[0] if len(factors) == 1 else ProductDomain(tuple(factors))
+    check_number_of_groups(domain, place=place)
+    return domain, "; ".join(cuts)
+
+
+def check_groups_known(query: PrivateQuery, *, catalog: Catalog) -> None:
+    """Refuse ALL PRIVATE with a key whose values are not known, and say what would make them known."""
+    if query.clause.shape != "all" or query.domain is not None:
+        return
+    place = query.clause.place
+    for key in query.keys:
+        column = find_year_column(key)
+        if column is not None:
+            raise missing_bounds(column, query.body, catalog=catalog, place=place)
+        match strip_casts(key):
+            case Call(function="date_part", arguments=(Literal(value=str(part)), _)):
+                hint = "Write date_trunc('day', ts) in its place, with ts >= ... AND ts < ... in WHERE."
+                reason = f"There are too many values of {part} to release each."
+                raise Refusal("domain", reason, hint=hint, place=place)
+    if len(query.keys) > 1:
+        reason = f"ALL PRIVATE needs every key's values: from bounds, CASE or a domain, {MOST_GROUPS:,} groups at most."
+        raise Refusal("keys", reason, hint="Group by one key, or write TOP 10 PRIVATE.", place=place)

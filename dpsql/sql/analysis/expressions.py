@@ -44,7 +44,7 @@ from dpsql.sql.functions.coercion import (
     unify_for_comparison,
     unify_types,
 )
-from dpsql.sql.ir.literals import Open, UnboundParameter, fill_unbound, read_clock, truncate_to_date
+from dpsql.sql.ir.literals import Open, UnboundParameter, fill_unbound, truncate_to_date
 from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,
@@ -102,22 +102,6 @@ _PLAIN_OPERANDS = frozenset(["Column", "Literal", "Paren", "Cast", "TryCast", "A
 BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|"}
 _PREFIXED = frozenset(["BitwiseNot", "Abs", "Neg"])
 _BINARY = BITWISE.keys() | frozenset("Add Sub Mul Div IntDiv Mod DPipe".split())
-
-
-def _column(reader: Reader, node: Node) -> Expression:
-    if not reader.means_clock(node):
-        return reader.column(node).expression
-    word, block = ascii_lower(node.name), node.parent_select
-    items = [] if block is None else block.expressions
-    for item in items:
-        if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
-            continue
-        named = item.this
-        if type(named).__name__ != "Column" or ascii_lower(named.name) != word or named.args.get("table"):
-            hint = "Choose another alias, or write today() or now() for the clock."
-            reason = "This name could mean the clock or an output."
-            raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
-    return read_clock(reader.now(), word)
 
 
 def _literal(reader: Reader, node: Node) -> Expression:
@@ -454,7 +438,7 @@ def _two_ways(reader: Reader, node: Node, *, hint: str = "Put one of them in par
 
 READERS: Mapping[str, Read] = {
     "Collate": _collate,
-    "Column": _column,
+    "Column": Reader.read_name,
     "Literal": _literal,
     "Null": _null,
     "Boolean": _boolean,

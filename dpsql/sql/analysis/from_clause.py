@@ -134,7 +134,7 @@ class Sources:
                 raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
             with reader.reading(self.usual), reader.correlating(correlates=False):
                 derived, table = self._projected(select, "", node=select)
-            reader.point_at(outside)
+            reader.scope = outside
             return Inside(derived, table, tied=False)
         number = self._number(select)
         with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
@@ -148,14 +148,14 @@ class Sources:
                 private = scope.private
                 table = ScopeTable("", (), None if private is None else private.private_table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
-        reader.point_at(outside)
+        reader.scope = outside
         whole = next((column for column in scope.units if not column.absent), None)
         return Inside(derived, table, scope.tied, unit=whole, linked=scope.linked)
 
     def read_without_from(self, select: Node) -> tuple[FromWhere, Scope]:
         """Return the one row that a SELECT without FROM is computed on, and no names."""
         scope = Scope(())
-        self.reader.point_at(scope)
+        self.reader.scope = scope
         return FromWhere(Numbered(self._number(select), 1), None), scope
 
     def read_from_and_where(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
@@ -170,7 +170,7 @@ class Sources:
         allow_only(self.reader.statement, origin, "this")
         joins = select.args.get("joins") or ()
         with self.reader.correlating(correlates=False):
-            self.reader.point_at(Scope(()))
+            self.reader.scope = Scope(())
             relation, scope = self._relation(origin.this)
             commas = False
             for join in joins:
@@ -179,17 +179,18 @@ class Sources:
                     hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
                     reason, where = "This join of unnest is not read.", self.reader.place(join)
                     raise Unsupported("unnest", reason, hint=hint, place=where)
-                self.reader.point_at(scope)
+                self.reader.scope = scope
                 right = self._relation(join.this)
                 relation, scope = _read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
-        scope = replace(scope, outer=outer)
+        self.reader.scope = scope = replace(scope, outer=outer)
         condition = None
         if select.args.get("where") is not None:
             with self.reader.correlating():
-                condition = self.reader.point_at(scope).condition(select.args["where"].this)
-        condition, scope = self._check_units_tied(select, condition, scope=scope)
-        self.reader.point_at(scope)
+                condition = self.reader.condition(select.args["where"].this)
+        if joins or condition is not None or outer is not None:
+            condition, scope = self._check_units_tied(select, condition, scope=scope)
+        self.reader.scope = scope
         return FromWhere(relation, condition), scope
 
     def _check_units_tied(
@@ -235,56 +236,47 @@ class Sources:
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
         kind = type(node).__name__
         if kind == "Table" and is_unnest(node.this):
-            numbered, table = read_unnest(self.reader, node, number=self._table(node))
+            numbered, table = read_unnest(self.reader, node, number=self._number(node, is_table=True))
             return numbered, Scope((table,))
-        if kind == "Subquery":
-            allow_only(self.reader.statement, node, "this", "alias")
-            return self._derived(node.this, self._alias(node) or "", node=node)
-        if kind != "Table" or type(node.this).__name__ != "Identifier":
+        is_subquery = kind == "Subquery"
+        if not is_subquery and (kind != "Table" or type(node.this).__name__ != "Identifier"):
             hint = "FROM takes tables that the policy names, and subqueries over them."
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
-        allow_only(self.reader.statement, node, "this", "db", "catalog", "alias")
-        name = node.name
-        schema, database = node.args.get("db"), node.args.get("catalog")
-        found = None if schema or database else self.ctes.get(ascii_lower(name))
+        allow_only(self.reader.statement, node, "this", "alias", *(() if is_subquery else ("db", "catalog")))
+        alias = node.args.get("alias")
+        if alias is not None:
+            allow_only(self.reader.statement, alias, "this")
+        name = "" if alias is None else str(alias.name)
+        if is_subquery:
+            return self._derived(node.this, name, node=node)
+        schema, database = node.text("db"), node.text("catalog")
+        found = None if schema or database else self.ctes.get(ascii_lower(node.name))
         if found is None:
-            before = (schema.name,) if schema else ()
-            return self._scan(node, (*((database.name, *before) if database else before), name))
+            return self._scan(node, [part for part in (database, schema, node.name) if part], alias=name)
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
-            return self._derived(found[0], self._alias(node) or name, node=node)
+            return self._derived(found[0], name or node.name, node=node)
         finally:
             self.ctes = outside
 
-    def _alias(self, node: Node) -> str:
-        alias = node.args.get("alias")
-        if alias is None:
-            return ""
-        allow_only(self.reader.statement, alias, "this")
-        return str(alias.name)
-
-    def _number(self, node: Node) -> int:
+    def _number(self, node: Node, *, is_table: bool = False) -> int:
         """Return the number of the next relation, a table or a subquery."""
+        self.tables += is_table
+        if self.tables > MAX_TABLES:
+            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE each time it is named."
+            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         self.count += 1
         if self.count > MAX_RELATIONS:
             reason = f"A query may hold {MAX_RELATIONS} tables and subqueries, counting a CTE each time it is named."
             raise Refusal("too-many-tables", reason, hint="Nest fewer subqueries.", place=self.reader.place(node))
         return self.count
 
-    def _table(self, node: Node) -> int:
-        """Return the number of the next table."""
-        self.tables += 1
-        if self.tables > MAX_TABLES:
-            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE each time it is named."
-            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
-        return self._number(node)
-
     def _linked(self) -> int:
         """Return the number of a relation that a link brings in; the analyst did not name it, so it is not counted."""
         self.linked += 1
         return _LINKED + self.linked
 
-    def _scan(self, node: Node, path: Sequence[str]) -> tuple[Relation, Scope]:
+    def _scan(self, node: Node, path: Sequence[str], *, alias: str) -> tuple[Relation, Scope]:
         """Return a table that FROM names and its columns.
 
         Here the privacy unit is found: the column that the policy names or, with a link, the last column, which
@@ -294,7 +286,7 @@ class Sources:
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
-        number = self._table(node)
+        number = self._number(node, is_table=True)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         keys = dict[str, frozenset[RowKey]]()  # of the columns that are the key or the column of a link
         if self.catalog.row_keys:
@@ -315,7 +307,6 @@ class Sources:
         private_name = table.name if unit is not None else None
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
-        alias = self._alias(node)
         schema = "" if alias else table.name.rpartition(".")[0] or HOME  # an alias hides the name that it is for
         return relation, Scope((ScopeTable(alias or path[-1], columns, private_name, table.privacy_unit, schema),))
 
@@ -439,7 +430,8 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
     if join.args.get("using"):
         after, conditions = _read_using(reader, join, scope=scope, table=table, after=after)
     if join.args.get("on") is not None:
-        conditions.append(reader.point_at(after).condition(join.args["on"]))
+        reader.scope = after
+        conditions.append(reader.condition(join.args["on"]))
         parts = walk(conditions[-1])
         if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(isinstance(each, InQuery | Exists | Scalar) for each in parts):
             # DuckDB's optimizer fails on it where it could do without the join

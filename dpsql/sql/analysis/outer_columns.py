@@ -5,22 +5,32 @@
 Here s.readers is the output n of the private query, unchanged, and of its type. A column that is computed has a name
 alone; where * stands for columns that are not known, none are.
 
-This file has two parts: (1) `OuterColumns` and the walk over SELECTs; (2) from `type_parameters` on, the types of the
+This file has three parts: (1) `OuterColumns` and the walk over SELECTs; (2) from `type_parameters` on, the types of the
 parameters of such a SELECT, from where they stand in it:
 
     WHERE n > $1        the type of n
     LIMIT $1            a whole number
     CAST($1 AS DATE)    a date
 
-A client learns them before it binds values. A parameter anywhere else is of no known type.
+A client learns them before it binds values. A parameter anywhere else is of no known type. (3) From `couple_outputs`
+on, outputs of private queries that meet in one expression:
+
+    SELECT x.s / x.n FROM (SELECT SUM(price) AS s, COUNT(*) AS n FROM reads PRIVATE) AS x        s and n meet
+
+Values meet in arithmetic, in functions and in comparisons. They do not in AND, OR and NOT, nor in the condition and the
+result of CASE: what only decides whether a value is shown is not computed with it. A column is known by its name: what
+a subquery calls n is taken for every output that is called n somewhere in the statement, so that measures are rather in
+one set than apart where both may be meant. `couple_measures` (`measure_forms.py`) makes the sets of what meets.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
+from dpsql.sql.analysis.measure_forms import couple_measures, is_released_number
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.statements import OutputMeasure, PrivateQuery
@@ -43,6 +53,11 @@ _OF_TEXTS = frozenset(
 _OTHER_NAMES = {"TEXT": "VARCHAR", "STRING": "VARCHAR", "INT": "INTEGER", "INT4": "INTEGER", "INT8": "BIGINT"}
 _OTHER_NAMES |= {"FLOAT": "DOUBLE", "REAL": "DOUBLE", "FLOAT4": "DOUBLE", "FLOAT8": "DOUBLE", "BOOL": "BOOLEAN"}
 _LITERALS = {"INTEGER": BIGINT, "STRING": TEXT}
+Outputs = frozenset[tuple[int, int]]  # a private query by its number from 0, and the position of its output
+_NONE: Outputs = frozenset()
+_APART = frozenset(["and", "or", "not", "||", "concat", "concat_ws", "coalesce"])  # these compute no number of two
+_TRUTHS = frozenset(["CONJUNCTION", "COMPARISON", "BETWEEN"])
+_MAX_PASSES = 10  # aliases of aliases
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,23 @@ def walk_selects(node: object, ctes: CTEs | None = None) -> Iterator[tuple[Tree,
         pending += [(each, seen) for each in reversed(list(parts.values()))]
 
 
+def walk_tree(value: object, *, enters: Callable[[Tree], bool] = lambda _: True) -> Iterator[Tree]:
+    """Yield every node of a tree, each before those below it, which are left out where it does not `enter` them."""
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            yield each
+            pending += reversed(each.values()) if enters(each) else ()
+        elif isinstance(each, list):
+            pending += reversed(each)
+
+
+def is_in_select(node: Tree) -> bool:
+    """Say whether a node is no query of its own, which has other names than the SELECT around it."""
+    return not read_kind(node).endswith("_NODE")
+
+
 def enter_ctes(node: Tree, ctes: CTEs) -> CTEs:
     """Return the CTEs in scope behind those of a query."""
     for cte in list_ctes(node):
@@ -229,16 +261,10 @@ def type_parameters(node: Tree, literals: Sequence[Literal], *, columns: OuterCo
     """
     for select, ctes in walk_selects(node):
         below = columns.list_relation(cast("Tree", select["from_table"]), enter_ctes(select, ctes)) or []
-        pending: list[object] = list(select.values())
-        while pending:  # the nodes of a SELECT, but for those of SELECTs in it
-            each = pending.pop()
-            if isinstance(each, list):
-                pending += each
-            elif isinstance(each, dict) and not read_kind(each).endswith("_NODE"):
-                pending += each.values()
-                for member, type_ in _find_types(each, below, postgres=postgres):
-                    if read_kind(member) == "VALUE_PARAMETER":
-                        fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
+        for each in walk_tree(list(select.values()), enters=is_in_select):
+            for member, type_ in _find_types(each, below, postgres=postgres):
+                if read_kind(member) == "VALUE_PARAMETER":
+                    fill_unbound(literals[int(str(member["identifier"])) - 1], type_)
 
 
 def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -> Iterator[tuple[Tree, Type]]:
@@ -290,3 +316,118 @@ def _find_type(node: Tree, columns: Sequence[OuterColumn]) -> Type:
 
 def _name(node: Tree) -> str:
     return ascii_lower(str(node["function_name"]))
+
+
+# Part 3: outputs that meet.
+
+
+def couple_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> tuple[PrivateQuery, ...]:
+    """Return the private queries with the sets of the outputs that meet in the SELECT.
+
+    `tables` are the names under which it reads the answers.
+    """
+    walk = walk_outputs(node, inners, tables=tables)
+    found = list[PrivateQuery]()
+    for number, inner in enumerate(inners):
+        meetings = [{at for owner, at in each if owner == number} for each in walk.meetings]
+        found.append(couple_measures(inner, [each for each in meetings if len(each) > 1]))
+    return tuple(found)
+
+
+def walk_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> OutputWalk:
+    """Return a walk through the SELECT, with all that meets in it; none where no private query has two numbers."""
+    walk = OutputWalk(defaultdict(lambda: _NONE), dict(zip(tables, inners, strict=True)))
+    if not any(sum(is_released_number(inner, at) for at in range(len(inner.outputs))) > 1 for inner in inners):
+        return walk
+    for number, inner in enumerate(inners):
+        for at, output in enumerate(inner.outputs):
+            if is_released_number(inner, at):
+                walk.names[ascii_lower(output.name)] |= {(number, at)}
+    for _ in range(_MAX_PASSES):
+        before = dict(walk.names)
+        walk.find(node)
+        if before == walk.names:
+            break
+    return walk
+
+
+@dataclass(slots=True)
+class OutputWalk:
+    """One walk through a syntax tree; `names` are the outputs that a column of a name may be computed from."""
+
+    names: dict[str, Outputs]
+    answers: dict[str, PrivateQuery]  # by the names of their tables
+    meetings: set[Outputs] = field(default_factory=set)
+
+    def find(self, value: object) -> Outputs:
+        """Return the outputs that a part of the tree is computed from, and note those that meet in it."""
+        if isinstance(value, list):
+            return self._unite(value)
+        if not isinstance(value, dict):
+            return _NONE
+        found = self._find(value)
+        if found and (alias := value.get("alias")):
+            self.names[ascii_lower(str(alias))] |= found
+        return found
+
+    def _unite(self, values: Iterable[object]) -> Outputs:
+        return _NONE.union(*map(self.find, values))
+
+    def _find(self, node: Tree) -> Outputs:
+        kind, type_ = str(node.get("class", "")), str(node.get("type", ""))
+        if kind == "COLUMN_REF":
+            return self.names.get(ascii_lower(cast("list[str]", node["column_names"])[-1]), _NONE)
+        if kind == "CASE":
+            checks = cast("list[Tree]", node["case_checks"])
+            self._unite(check["when_expr"] for check in checks)
+            return self._unite([*(check["then_expr"] for check in checks), node["else_expr"]])
+        if kind in {"FUNCTION", "WINDOW"}:
+            arguments = map(unwrap, list_arguments(node))
+            self._unite(each for part, each in node.items() if part not in {"arguments", "children"})
+            return self._meet(self._unite(arguments), str(node["function_name"]))
+        found = self._unite(node.values())
+        if kind == "SUBQUERY":
+            if node.get("subquery_type") != "SCALAR":
+                return _NONE
+            inner = cast("Tree", cast("Tree", node["subquery"])["node"])
+            return self._unite(cast("list[object]", inner.get("select_list") or [])[:1])
+        if kind in _TRUTHS or type_.startswith("COMPARE_"):
+            self._meet(found, "and" if kind == "CONJUNCTION" else type_)
+            return _NONE
+        if "class" in node:
+            return _NONE if type_ in {"OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"} else found
+        # the names that a relation or CTE gives to its columns
+        names = cast("list[str]", node.get("column_name_alias") or node.get("aliases") or [])
+        for name, column in zip(names, self._list_columns(node), strict=False):
+            self.names[ascii_lower(name)] |= column
+        return _NONE if "select_list" in node or "from_table" in node or "sample" in node else found
+
+    def _meet(self, found: Outputs, function: str) -> Outputs:
+        if len(found) > 1 and ascii_lower(function) not in _APART:
+            self.meetings.add(found)
+        return found
+
+    def _list_columns(self, node: Tree) -> Iterator[Outputs]:
+        """Yield what each column of a relation, a CTE or a query is computed from, as far as it is known."""
+        answer = self.answers.get(str(node.get("table_name")))
+        if answer is not None:
+            yield from (self.names.get(ascii_lower(output.name), _NONE) for output in answer.outputs)
+        inner = node.get("subquery") or node.get("query_node") or node.get("node")
+        if isinstance(inner, dict):
+            yield from self._list_columns(inner)
+        for item in cast("list[Tree]", node.get("select_list") or []):
+            if item.get("type") == "STAR" and isinstance(node.get("from_table"), dict):
+                yield from self._list_columns(cast("Tree", node["from_table"]))
+            else:
+                yield self.find(item)
+
+
+def list_arguments(node: Tree) -> list[object]:
+    """Return the arguments of a function."""
+    return cast("list[object]", node.get("arguments") or node.get("children") or [])
+
+
+def unwrap(argument: object) -> Tree:
+    """Return an argument of a function, which newer trees have a node around."""
+    node = cast("Tree", argument)
+    return cast("Tree", node["expression"]) if "class" not in node and "expression" in node else node

@@ -1,9 +1,11 @@
-"""value_low and value_high in the SELECT around a private query: columns that the released table then has besides.
+"""What the SELECT around private queries computes with noise: ends of intervals, and shares that are clipped.
+
+This file has two parts: (1) value_low and value_high, as columns that the released table then has besides:
 
     SELECT x.a, value_low(x.n) FROM (FROM released) AS x     SELECT x.a, x."low of n" FROM "released with ends" AS x
 
 The argument is a released measure of a private query that FROM of the same SELECT reads as it is. Stars leave the
-columns out.
+columns out. (2) From `clip_shares` on, counts of a part of the rows that another count divides.
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ from dpsql.sql.analysis.outer_columns import (
     CTEs,
     OuterColumn,
     OuterColumns,
+    Outputs,
+    OutputWalk,
     Tree,
     enter_ctes,
     find_column,
+    is_in_select,
     is_plain_star,
     is_row_for_row,
-    read_kind,
-    walk_selects,
-)
-from dpsql.sql.analysis.outer_measures import (
-    counts_all_rows,
-    is_product,
-    is_share,
     list_arguments,
+    read_kind,
     unwrap,
-    write_call,
-    write_integer,
+    walk_outputs,
+    walk_selects,
+    walk_tree,
 )
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS
+from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
+from dpsql.sql.ir.tree import Expression, split_conjuncts
 from dpsql.sql.lexer import ascii_lower
 
 _LEVEL = 0.95
@@ -69,9 +71,9 @@ def add_interval_ends(
     read = list[tuple[Tree, _Source]]()
     inners = tuple(columns.inners)
     for select, ctes in list(walk_selects(node)):
-        calls = [
-            call for part, value in select.items() if part not in {"from_table", "cte_map"} for call in _calls(value)
-        ]
+        parts = [value for part, value in select.items() if part not in {"from_table", "cte_map"}]
+        below = walk_tree(parts, enters=lambda each: is_in_select(each) and not _is_end(each))
+        calls = [each for each in below if _is_end(each)]
         if calls:
             _name_subqueries(cast("Tree", select["from_table"]))
             inners, used = _replace_calls(select, calls, columns=columns, ctes=enter_ctes(select, ctes), place=place)
@@ -257,14 +259,9 @@ def _list_measures(
     value: object, sources: Sequence[_Source], *, inners: Sequence[PrivateQuery]
 ) -> list[tuple[_Source, int]]:
     """Return the released measures that are columns in an expression."""
-    if isinstance(value, list):
-        return [found for each in value for found in _list_measures(each, sources, inners=inners)]
-    if not isinstance(value, dict):
-        return []
-    if value.get("class") != "COLUMN_REF":
-        return _list_measures(list(value.values()), sources, inners=inners)
-    found = _find_output(value, sources, inners=inners)
-    return [] if found is None or inners[found[0].inner].outputs[found[1]].divisor is not None else [found]
+    columns = [each for each in walk_tree(value) if each.get("class") == "COLUMN_REF"]
+    released = [found for each in columns if (found := _find_output(each, sources, inners=inners)) is not None]
+    return [(source, at) for source, at in released if inners[source.inner].outputs[at].divisor is None]
 
 
 def _find_output(
@@ -333,18 +330,9 @@ def _put(value: Tree, column: Tree) -> Tree:
     }
 
 
-def _calls(value: object) -> Iterator[Tree]:
-    """Yield the calls in an expression, but for those in its subqueries."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        below = list(each) if isinstance(each, list) else []
-        if isinstance(each, dict):
-            if each.get("type") == "FUNCTION" and ascii_lower(str(each["function_name"])) in INTERVAL_ENDS:
-                yield each
-            elif not str(each.get("type", "")).endswith("_NODE"):
-                below = list(each.values())
-        pending += reversed(below)
+def _is_end(node: Tree) -> bool:
+    """Say whether a node is a call of value_low or value_high."""
+    return node.get("type") == "FUNCTION" and ascii_lower(str(node["function_name"])) in INTERVAL_ENDS
 
 
 def _list_sources(slot: Tree, key: str, *, columns: OuterColumns, ctes: CTEs) -> Iterator[_Source]:
@@ -421,3 +409,97 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
     relation["alias"] = relation["alias"] or relation["table_name"]
     relation["catalog_name"], relation["schema_name"], relation["table_name"] = path
     relation["qualified_name"] = {"path": list(path)}
+
+
+# Part 2: shares.
+
+
+def clip_shares(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence[str]) -> None:
+    """Let the count of a part be at least 0 and at most that of the whole that divides it, in every quotient."""
+    walk = walk_outputs(node, inners, tables=tables)
+    # the innermost first, and nothing that is written here
+    for each in reversed(list(walk_tree(node)) if walk.meetings else []):
+        _clip_quotient(walk, each, inners=inners)
+
+
+def _clip_quotient(walk: OutputWalk, node: Tree, *, inners: Sequence[PrivateQuery]) -> None:
+    """Clip the parts of a quotient of two counts; leave any other node as it is."""
+    sides = [unwrap(each) for each in list_arguments(node)] if node.get("function_name") == "/" else []
+    counts = [
+        [each for each in walk_tree(side) if each.get("class") == "COLUMN_REF" and walk.find(each)] for side in sides
+    ]
+    if [len(each) for each in counts] != [1, 1] or not is_product(sides[0]):
+        return
+    (part,), (whole,) = counts
+    if _are_of_row(part, whole) and _are_shares(inners, walk.find(part), of=walk.find(whole)):
+        zero = write_integer("0")
+        least = write_call(node, "greatest", deepcopy(part), zero)
+        most = write_call(node, "greatest", deepcopy(whole), zero)
+        part.clear()
+        part.update(write_call(node, "least", least, most))
+
+
+def _are_of_row(part: Tree, whole: Tree) -> bool:
+    """Say whether two columns are of one row: a.n and b.n are not, also where both relations are the same answer."""
+    first, second = (cast("list[str]", each["column_names"])[:-1] for each in (part, whole))
+    return list(map(ascii_lower, first)) == list(map(ascii_lower, second))
+
+
+def _are_shares(inners: Sequence[PrivateQuery], parts: Outputs, *, of: Outputs) -> bool:
+    """Say whether a column counts some of the rows of another one, whichever output of its name each of them is."""
+    pairs = [(number, at, whole) for number, at in parts for other, whole in of if number == other]
+    is_whole = {number for number, _ in parts} <= {number for number, _ in of}
+    return is_whole and all(is_share(inners[number], at, of=whole) for number, at, whole in pairs)
+
+
+def write_integer(text: str) -> Tree:
+    """Return a whole number."""
+    literal: Tree = {"kind": "INTEGER", "text": text}
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": literal}
+
+
+def write_call(like: Tree, function: str, *arguments: Tree) -> Tree:
+    """Return the call of a function, in the form that another one has in the tree."""
+    changed = {"function_name": function, "alias": "", "is_operator": False, "qualified_name": {"path": [function]}}
+    call = {**like, **{name: value for name, value in changed.items() if name in like}}
+    listed = "arguments" if "arguments" in like else "children"
+    first = cast("list[Tree]", like[listed])[0]
+    call[listed] = [{**first, "expression": each} if "class" not in first else each for each in arguments]
+    return call
+
+
+def is_product(node: Tree) -> bool:
+    """Say whether an expression is a column times constants."""
+    kind = node.get("class")
+    if kind == "CAST":
+        return is_product(cast("Tree", node["child"]))
+    if kind == "FUNCTION" and node.get("function_name") == "*":
+        return all(is_product(unwrap(each)) for each in list_arguments(node))
+    return kind in {"COLUMN_REF", "CONSTANT"}
+
+
+def is_share(query: PrivateQuery, part: int, *, of: int) -> bool:
+    """Say whether an output counts some of the rows that another one counts."""
+    outputs = query.outputs[part], query.outputs[of]
+    if any(not each.is_measure or each.divisor is not None or each.end is not None for each in outputs):
+        return False
+    first, second = (query.measures[each.measure] for each in outputs)
+    counts = first.aggregate is second.aggregate is Aggregate.ROWS and first.weight == second.weight
+    return counts and set(split_conjuncts(second.condition)) <= set(split_conjuncts(first.condition))
+
+
+def counts_all_rows(query: PrivateQuery, at: int) -> bool:
+    """Say whether an output counts every row that the measures of its set read: then each unit counts 1 or more."""
+    output = query.outputs[at]
+    rows = query.measures[output.measure]
+    if output.divisor is not None or rows.aggregate is not Aggregate.ROWS or rows.weight is None:
+        return False
+    wanted = set(split_conjuncts(rows.condition))
+    others = [each for each in query.measures if each.weight == rows.weight and each != rows]
+    return all(wanted <= set(_list_conditions(each)) for each in others)
+
+
+def _list_conditions(measure: Measure) -> list[Expression]:
+    """Return the conditions of the rows that a measure reads: a sum reads those that have a value."""
+    present = () if measure.argument is None else is_present(measure.argument)
+    return [*split_conjuncts(measure.condition), *present]

@@ -1,6 +1,11 @@
 """Outer SELECT: private queries anywhere in it are each read alone, and the text around them is DuckDB's SQL.
 
 A private SELECT that computes with its measures is split into one that releases them and a SELECT around it.
+
+This file has two parts: (1) `read_outer_select`; (2) from `_has_sets` on, grouping sets of a private SELECT, which are
+private queries of one statement. One without keys is a total, and each takes the options it has. Each is charged and
+stored by itself, and their worst cases must fit into the budget together, as with any statement of several private
+queries.
 """
 
 from __future__ import annotations
@@ -8,34 +13,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
-from dpsql.sql.analysis.predicates import read_array
-from dpsql.sql.analysis.private_select import (
-    AnalysisRequest,
-    ImpliedReading,
-    check_explicit,
-    check_header,
-    check_ranking,
+from dpsql.sql.analysis.plain_select import (
+    describe_released,
     find_implied,
     put_header_options,
     read_implied,
-    read_private,
 )
-from dpsql.sql.analysis.ranked_statements import (
-    RankedSelect,
-    computes_around,
-    describe_released,
-    has_all_groups,
-)
+from dpsql.sql.analysis.predicates import read_array
+from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, check_ranking, read_private
+from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, has_all_groups
 from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
-from dpsql.sql.ir.tree import BIGINT, NULL, Literal
+from dpsql.sql.ir.tree import BIGINT, NULL, Expression, Literal
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
 from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
@@ -43,7 +42,6 @@ from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
 from dpsql.sql.syntax.implied import (
     ImpliedClause,
-    StandardSQL,
     add_clause,
 )
 from dpsql.sql.syntax.parameters import make_literal
@@ -57,13 +55,18 @@ from dpsql.sql.syntax.spans import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.sql.syntax.grouping_sets import GroupingSets
+    from sqlglot import Token
+
+    from dpsql.sql.syntax.grouping_sets import GroupingSet, GroupingSets
 
 _OF_ORDER = frozenset(["nulls", "first", "last"])
+_OF_SELECTION = frozenset(  # options that have no meaning for a total
+    "delta domain evidence gate k_bar known max_groups_contributed mechanism monotone partitions prefer".split()
+)
 
 
 def read_outer_select(  # noqa: C901 - one rule after another
-    asked: AnalysisRequest, standard: StandardSQL, *, parser: SelectParser, otherwise: Refusal | Unsupported
+    asked: AnalysisRequest, parser: SelectParser, *, otherwise: Refusal | Unsupported
 ) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it.
 
@@ -87,19 +90,16 @@ def read_outer_select(  # noqa: C901 - one rule after another
             ):
                 found[at] = replace(each, query=replace(each.query, list_note=describe_released(each.query)))
     else:
-        implied = find_implied(asked, standard)
-        marks = [clause.head[-1].start for clause in implied]
-        read = partial(_read_implied_sets, asked, marks=marks, otherwise=otherwise, max_k=standard.max_k)
-        found = [each for clause in implied for each in read(clause)]
+        implied = find_implied(asked)
+        reader = _ImpliedClauses(asked, [clause.head[-1].start for clause in implied], otherwise)
+        found = [each for clause in implied for each in reader.read_sets(clause)]
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None and mains[0].sets is None:
         if len(found) > 1:
             raise several_queries(statement, mains[0].span.clause)
         return None
     computed = {
-        at: _write_sets(asked, found, start=at, parser=parser)
-        if each.sets
-        else _write_computed(asked, each, number=at + 1, parser=parser)
+        at: _write_around(asked, found, start=at, parser=parser)
         for at, each in enumerate(found)
         if each.computed or each.sets
     }
@@ -185,24 +185,14 @@ def _lift(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatem
     return put_header_options(lifted, asked.header)
 
 
-def _has_sets(span: PrivateSpan) -> bool:
-    """Say whether a private query may have grouping sets, which few have."""
-    return any(token.token_type.name in GROUPING_SETS for token in span.tokens)
-
-
 def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
     """Return the private queries that a text in place of one means: one for each of its grouping sets."""
     lifted = _lift(asked, span, statement=statement)
-    sets = None
-    if _has_sets(span):
-        from dpsql.sql.analysis import grouped_parts
-
-        sets = grouped_parts.expand_grouping_sets(statement, lifted.tokens)
+    sets = _expand_sets(statement, lifted.tokens)
     if sets is None:
         return [_read_span(asked, lifted, span=span, statement=statement)]
     read = partial(_read_span, asked, span=span, statement=statement)
-    queries = grouped_parts.read_sets(lifted, sets, read=read, catalog=asked.catalog)
-    return [replace(each, sets=sets) for each in queries]
+    return [replace(each, sets=sets) for each in _read_sets(lifted, sets, read=read, catalog=asked.catalog)]
 
 
 def _read_span(
@@ -229,101 +219,82 @@ def _read_span(
     return _Found(span, query, computed, refused)
 
 
-def _find_implied_span(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    all_groups: bool,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-) -> tuple[ScannedStatement, PrivateSpan]:
-    """Return a statement with its implied clause, and the private query that this ends; raise `otherwise` for none."""
-    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-    tokens, _ = list_select_tokens(explicit, of_duckdb=True)
-    spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=marks)
-    if not spans:  # what the clause would end is no query
-        raise otherwise
-    return explicit, spans[0]
+@dataclass(frozen=True, slots=True)
+class _ImpliedClauses:
+    """Reader of the private queries that standard SQL implies, which raises `otherwise` where a clause ends none.
 
-
-def _read_implied_sets(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-    max_k: int,
-) -> list[_Found]:
-    """Return the private queries of an implied clause: one for each grouping set of its query."""
-    read = partial(_read_implied_span, asked, marks=marks, otherwise=otherwise, max_k=max_k)
-    sets = None
-    if any(token.token_type.name in GROUPING_SETS for token in clause.head):
-        from dpsql.sql.analysis import grouped_parts
-
-        explicit, span = _find_implied_span(asked, clause, all_groups=False, marks=marks, otherwise=otherwise)
-        sets = grouped_parts.expand_grouping_sets(explicit, _lift(asked, span, statement=explicit).tokens)
-    if sets is None:
-        return [read(clause)]
-    found = list[_Found]()
-    for each in sets.sets:
-        one = read(
-            replace(clause, is_total=each.is_total), choose=partial(grouped_parts.choose_set, sets=sets, chosen=each)
-        )
-        # LIMIT would cut the rows of all sets together, and a domain is that of one key
-        cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
-        found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
-    return found
-
-
-def _read_implied_span(
-    asked: AnalysisRequest,
-    clause: ImpliedClause,
-    *,
-    marks: Collection[int],
-    otherwise: Refusal | Unsupported,
-    max_k: int,
-    choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted,
-) -> _Found:
-    """Return the private query of an implied clause, or of the grouping set that `choose` takes of it.
-
-    Raises `otherwise` where it is none.
+    `marks` are where their heads end in the text, of all of them.
     """
-    read_spans = list[_Found]()
 
-    def read(*, all_groups: bool) -> PrivateQuery:
-        explicit, span = _find_implied_span(asked, clause, all_groups=all_groups, marks=marks, otherwise=otherwise)
+    asked: AnalysisRequest
+    marks: Collection[int]
+    otherwise: Refusal | Unsupported
+
+    def find_span(self, clause: ImpliedClause, *, all_groups: bool) -> tuple[ScannedStatement, PrivateSpan]:
+        """Return the statement with its implied clause, and the private query that this ends."""
+        explicit = add_clause(self.asked.statement, clause, all_groups=all_groups)
+        tokens, _ = list_select_tokens(explicit, of_duckdb=True)
+        spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=self.marks)
+        if not spans:  # what the clause would end is no query
+            raise self.otherwise
+        return explicit, spans[0]
+
+    def read_sets(self, clause: ImpliedClause) -> list[_Found]:
+        """Return the private queries of an implied clause: one for each grouping set of its query."""
+        sets = None
+        if _has_sets(clause.head):
+            explicit, span = self.find_span(clause, all_groups=False)
+            sets = _expand_sets(explicit, _lift(self.asked, span, statement=explicit).tokens)
+        if sets is None:
+            return [self.read(clause)]
+        found = list[_Found]()
+        for each in sets.sets:
+            choose = partial(_choose_set, sets=sets, chosen=each)
+            one = self.read(replace(clause, is_total=each.is_total), choose)
+            # LIMIT would cut the rows of all sets together, and a domain is that of one key
+            cut = one.query.cut_list and replace(one.query.cut_list, alone="", every="")
+            found.append(replace(one, sets=sets, query=replace(one.query, cut_list=cut)))
+        return found
+
+    def read(
+        self, clause: ImpliedClause, choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted
+    ) -> _Found:
+        """Return the private query of an implied clause, or of the grouping set that `choose` takes of it."""
+        asked, spans = self.asked, list[_Found]()
+
+        def read(*, all_groups: bool) -> PrivateQuery:
+            explicit, span = self.find_span(clause, all_groups=all_groups)
+            try:
+                lifted = choose(_lift(asked, span, statement=explicit))
+                spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
+            except Refusal as error:
+                if error.code != "nothing-private":
+                    raise
+                raise self.otherwise from None
+            return spans[0].query
+
+        def check(found: PrivateQuery) -> None:
+            _check_windows(asked, spans[0], clause=clause)
+            try:
+                check_ranking(found, spans[0].computed)
+            except (Refusal, Unsupported) as error:
+                raise (_find_unknown(asked, spans[0]) or error) from None
+
         try:
-            lifted = choose(_lift(asked, span, statement=explicit))
-            read_spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
+            query = read_implied(asked, clause, read=read, check=check)
         except Refusal as error:
-            if error.code != "nothing-private":
+            per = _find_per(asked, spans, clause=clause) if error.code == "window" else None
+            if per is None:
                 raise
-            raise otherwise from None
-        return read_spans[0].query
-
-    def check(found: PrivateQuery) -> None:
-        _check_windows(asked, read_spans[0], clause=clause)
-        try:
-            check_ranking(found, read_spans[0].computed)
-        except (Refusal, Unsupported) as error:
-            raise (_find_unknown(asked, read_spans[0]) or error) from None
-
-    reading = ImpliedReading(asked.statement, asked.catalog, max_k, asked.header, check)
-    try:
-        query = read_implied(clause, read, by=reading)
-    except Refusal as error:
-        per = _find_per(asked, read_spans, clause=clause) if error.code == "window" else None
-        if per is None:
-            raise
-        per = replace(per, k=min(per.k or 1, max_k))
-        stated = replace(clause, k=per.k or 1, may_be_all=False)  # the statement says how many it wants
-        choose = partial(_choose_per, per=per)
-    else:
-        k = None if has_all_groups(query) else _find_limit(asked, read_spans, clause=clause)
-        if k is None:
-            return replace(read_spans[0], query=query)
-        stated = replace(clause, k=min(k, max_k), written_limit=k, may_be_all=False)
-    return _read_implied_span(asked, stated, marks=marks, otherwise=otherwise, max_k=max_k, choose=choose)
+            per = replace(per, k=min(per.k or 1, asked.standard.max_k))
+            stated = replace(clause, k=per.k or 1, may_be_all=False)  # the statement says how many it wants
+            choose = partial(_choose_per, per=per)
+        else:
+            k = None if has_all_groups(query) else _find_limit(asked, spans, clause=clause)
+            if k is None:
+                return replace(spans[0], query=query)
+            stated = replace(clause, k=min(k, asked.standard.max_k), written_limit=k, may_be_all=False)
+        return self.read(stated, choose)
 
 
 def _choose_per(lifted: SplitStatement, *, per: Clause) -> SplitStatement:
@@ -382,26 +353,22 @@ def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClau
         RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
 
 
-def _write_sets(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
-    """Return the SELECT around the private queries of grouping sets, the first of which is number `start`, from 0."""
-    sets = found[start].sets
-    assert sets is not None  # noqa: S101 - of the caller
-    written = list[tuple[Parts, list[str]]]()
-    for number, each in enumerate(found[start : start + len(sets.sets)], start + 1):
+def _write_around(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
+    """Return the SELECT around private query number `start`, from 0, and around those of its other grouping sets.
+
+    Inside another SELECT it is in parentheses.
+    """
+    first, written = found[start], list[tuple[Parts, list[str]]]()
+    others = [] if first.sets is None else first.sets.sets[1:]
+    for number, each in enumerate(found[start : start + 1 + len(others)], start + 1):
         if each.computed is not None:
             written.append(_write_select(asked, each, number=number, parser=parser))
             continue
         names = [output.name for output in each.query.outputs]
         columns = ", ".join(map(quote_name, names))
         written.append(((f"SELECT {columns} FROM {quote_name(name_released(number))}",), names))  # noqa: S608
-    parts = sets.write(written)
-    return parts if found[start].span.is_main else ["(", *parts, ")"]
-
-
-def _write_computed(asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser) -> Parts:
-    """Return the SELECT around a private query that computes with its measures, in parentheses inside another one."""
-    parts, _ = _write_select(asked, found, number=number, parser=parser)
-    return parts if found.span.is_main else ["(", *parts, ")"]
+    parts = written[0][0] if first.sets is None else first.sets.write(written)
+    return parts if first.span.is_main else ["(", *parts, ")"]
 
 
 def _write_select(
@@ -449,3 +416,78 @@ def _refuse_ungrouped(
         hint = "Leave it out, or write it in COUNT, SUM or AVG."
     reason = "This is neither a group key nor in a count or sum."
     return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))
+
+
+# Part 2: grouping sets.
+
+
+def _has_sets(tokens: Sequence[Token]) -> bool:
+    """Say whether a private query may have grouping sets, which few have."""
+    return any(token.token_type.name in GROUPING_SETS for token in tokens)
+
+
+def _expand_sets(statement: ScannedStatement, tokens: list[Token]) -> GroupingSets | None:
+    """Return the grouping sets of a private query, None without any."""
+    if not _has_sets(tokens):
+        return None
+    from dpsql.sql.syntax.grouping_sets import expand_grouping_sets
+
+    return expand_grouping_sets(statement, tokens)
+
+
+def _choose_set(lifted: SplitStatement, *, sets: GroupingSets, chosen: GroupingSet) -> SplitStatement:
+    """Return the private query of one of the grouping sets of a statement."""
+    clause = lifted.clause
+    assert clause is not None  # noqa: S101 - of the caller
+    stated = clause.stated
+    if stated is not None and stated.epsilon is not None and len(sets.sets) > 1:
+        reason = "The epsilon of OPTIONS is that of one private query, and each grouping set is one."
+        hint = "Leave epsilon and delta out: each set then costs what the policy says."
+        raise Refusal("option", reason, hint=hint, place=stated.place)
+    if not chosen.is_total:
+        return replace(lifted, tokens=chosen.tokens)
+    total = replace(clause, k=None, per=None, shape="total")
+    return _leave_options(replace(lifted, tokens=chosen.tokens, clause=total), _OF_SELECTION)
+
+
+def _leave_options(lifted: SplitStatement, names: Collection[str]) -> SplitStatement:
+    """Return a private query without the options of these names."""
+    clause = lifted.clause
+    assert clause is not None  # noqa: S101 - of the caller
+    options = {name: option for name, option in clause.options.items() if name not in names}
+    return replace(lifted, clause=replace(clause, options=MappingProxyType(options)))
+
+
+def _read_sets(
+    lifted: SplitStatement, sets: GroupingSets, *, read: Callable[[SplitStatement], _Found], catalog: Catalog
+) -> list[_Found]:
+    """Return the private query of each grouping set; the option `domain` is for those of the one key that it has.
+
+    Raises `Refusal` where it would be the domain of several keys.
+    """
+    domain = lifted.clause.options.get("domain") if lifted.clause is not None else None
+    queries, listed = list[_Found](), set[Expression]()
+    for each in sets.sets:
+        part = _choose_set(lifted, sets=sets, chosen=each)
+        if domain is None or each.is_total:
+            queries.append(read(part))
+            continue
+        query = read(_leave_options(part, {"domain"}))
+        keys = _list_open_keys(query.query, catalog=catalog)
+        if keys:
+            listed |= set(keys)
+            query = read(part)
+        queries.append(query)
+    if domain is not None and len(listed) > 1:
+        reason = "The domain is that of one key, and the grouping sets have several keys without known values."
+        hint = "Leave the domain out and write TOP 10 PRIVATE, or write a query for each set with a domain of its own."
+        raise Refusal("domain", reason, hint=hint, place=domain.place)
+    return queries
+
+
+def _list_open_keys(query: PrivateQuery, *, catalog: Catalog) -> list[Expression]:
+    """Return the keys whose values the statement does not tell; all keys of a ranking, whose domain is of them."""
+    if query.clause.shape == "top":
+        return list(query.keys)
+    is_known = (is_time_bucket(key) or list_known_values(key, query.body, catalog=catalog) for key in query.keys)
+    return [key for key, known in zip(query.keys, is_known, strict=True) if not known]

@@ -27,10 +27,9 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, list_ctes, type_parameters
+from dpsql.sql.analysis.outer_columns import OuterColumns, Tree, couple_outputs, list_ctes, type_parameters, walk_tree
 from dpsql.sql.analysis.outer_columns import read_kind as _kind
-from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
-from dpsql.sql.analysis.outer_measures import clip_shares, couple_outputs
+from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends, clip_shares
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name
@@ -144,7 +143,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     """
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
-    nodes = list(_iterate(node))
+    nodes = list(walk_tree(node))
     unknown = any(_kind(each).endswith("_NODE") and _kind(each) not in _NODES for each in nodes)
     if unknown or _kind(node) not in _NODES:
         raise _refuse_node(walk)
@@ -169,7 +168,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     divides = False
     if postgres:
         divides = read_as_postgres(
-            partial(_iterate, node), values, write=partial(_write, parser=parser, place=place), place=place
+            partial(walk_tree, node), values, write=partial(_write, parser=parser, place=place), place=place
         )
     measures = tuple(columns.find_measures(node))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
@@ -188,7 +187,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
         paths = {
             released_path(at + 1, with_ends=ends): inner for at, inner in enumerate(inners) for ends in (False, True)
         }
-        for table in [each for each in _iterate(node) if _kind(each) == "BASE_TABLE"]:
+        for table in [each for each in walk_tree(node) if _kind(each) == "BASE_TABLE"]:
             path = cast("tuple[str, str, str]", tuple(table[part] for part in _PATH))
             if path in paths:
                 read_sums_as_numeric(table, paths[path])
@@ -202,7 +201,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
         is_empty=is_empty,
         place=place,
         explained=explained,
-        is_deterministic=not any(map(_may_change, _iterate(node))),
+        is_deterministic=not any(map(_may_change, walk_tree(node))),
         ratios=ratios,
         aliases=_list_aliases(node),
     )
@@ -238,18 +237,12 @@ def find_ungrouped(
 
 def _list_bare(value: object) -> Iterator[str]:
     """Yield the columns of an expression that are written without a table, and "*"."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _list_bare(each)
-    if not isinstance(value, dict) or value.get("class") in {"SUBQUERY", "LAMBDA"}:
-        return
-    if value.get("class") == "STAR":
-        yield "*"
-    if value.get("type") == "COLUMN_REF":
-        columns = cast("list[str]", value["column_names"])
-        yield from [ascii_lower(columns[-1])] if len(columns) == 1 else []
-    for each in value.values():
-        yield from _list_bare(each)
+    for each in walk_tree(value, enters=lambda node: node.get("class") not in {"SUBQUERY", "LAMBDA"}):
+        if each.get("class") == "STAR":
+            yield "*"
+        if each.get("type") == "COLUMN_REF":
+            columns = cast("list[str]", each["column_names"])
+            yield from [ascii_lower(columns[-1])] if len(columns) == 1 else []
 
 
 def _parse(text: str, parser: SelectParser, *, place: Place | None) -> Tree:
@@ -290,19 +283,9 @@ def _values(value: object) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def _iterate(value: object) -> Iterator[Tree]:
-    """Yield every node of a tree, each before those below it."""
-    pending: list[object] = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            yield each
-        pending += [below for below in _values(each) if isinstance(below, dict | list)]
-
-
 def _list_names(node: Tree) -> set[str]:
     """Return the bare names of all tables in a node."""
-    tables = (each for each in _iterate(node) if _kind(each) == "BASE_TABLE")
+    tables = (each for each in walk_tree(node) if _kind(each) == "BASE_TABLE")
     return {ascii_lower(str(table["table_name"])) for table in tables}
 
 
@@ -478,18 +461,8 @@ def _fetch(table: Table, walk: _Walk) -> PublicQuery:
         if walk.takes_all or ascii_lower(name) in walk.names or ascii_lower(table.name.rpartition(".")[2]) in walk.names
     ]
     outputs = tuple(stored_column(1, name, type_=type_) for name, type_ in wanted) or (Literal(1, BIGINT),)
-    return PublicQuery(
-        names=tuple(name for name, _ in wanted) or ("1",),
-        outputs=outputs,
-        distinct=False,
-        body=FromWhere(Scan(1, table.path), None),
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(),
-        limit=None,
-        offset=0,
-    )
+    names = tuple(name for name, _ in wanted) or ("1",)
+    return PublicQuery(names=names, outputs=outputs, body=FromWhere(Scan(1, table.path), None))
 
 
 def _find_inner(table: Tree) -> int | None:

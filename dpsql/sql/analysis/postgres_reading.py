@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.outer_columns import Tree, walk_tree
 from dpsql.sql.ir.literals import Open, fill_unbound
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, TEXT, Call, Case, Cast, ColumnRef, Expression, Family, Literal, Scalar, children
@@ -35,7 +36,6 @@ _NUMERIC_WORDS = frozenset(["sum", "extract", *_NUMERIC])
 _COMPUTED = re.compile(r"c\d+")  # the names of what subqueries compute
 _SUMS = frozenset(["sum", "sum_sorted"])
 _SMALLER = frozenset(["TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"])  # whose sum is a BIGINT there
-Tree = dict[str, object]
 _LIKES = {"~~": "like_escape", "!~~": "not_like_escape", "~~*": "ilike_escape", "!~~*": "not_ilike_escape"}
 _UNFINISHED = r"(?s)^((?:[^\\]|\\.)*)\\$"  # a pattern that ends in an escape
 _PATTERN_AND_OPTIONS = 3
@@ -224,23 +224,12 @@ def _read_value(node: Tree, values: Sequence[object]) -> object:
 def _name_items(select: Tree, changed: set[int], *, write: Callable[[Tree], str]) -> None:
     """Name the items of a select list that are about to change as DuckDB names them unchanged."""
     for item in cast("list[Tree]", select["select_list"]):
-        if not item.get("alias") and _holds(item, changed):
+        if not item.get("alias") and any(id(each) in changed for each in walk_tree(item)):
             alone = dict.fromkeys(select)
             alone |= {"type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "select_list": [item]}
             alone |= {"group_expressions": [], "group_sets": [], "aggregate_handling": "STANDARD_HANDLING"}
             alone["from_table"] = {"type": "EMPTY", "alias": "", "sample": None}
             item["alias"] = write(alone).removeprefix("SELECT ")
-
-
-def _holds(value: object, changed: set[int]) -> bool:
-    """Return whether a node, or one below it, is about to change; not one of a subquery, which has its own names."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if id(each) in changed:
-            return True
-        pending += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-    return False
 
 
 def _is_interval(node: Tree) -> bool:

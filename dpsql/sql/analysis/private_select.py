@@ -1,60 +1,71 @@
-"""One private query, whose clause is written or is implied by standard SQL.
+"""One private query: a SELECT with its clause, which is written or is implied by standard SQL (`plain_select.py`).
 
 This file has two parts: (1) `read_private` reads a SELECT with its clause: keys, measures, unit, domain and order.
 ORDER BY, LIMIT and HAVING are over the columns of the released table: post-processing, and free. So are the ends of
-intervals in the select list: value_low, value_high, and WITH (intervals = true). (2) From `AnalysisRequest` on,
-`find_implied` and `read_implied` read standard SQL as all groups of a calendar, or the first k. A statement that would
-mean something else in plain SQL is refused: its first keys in alphabetical order, or its least frequent ones.
+intervals in the select list: value_low, value_high, and WITH (intervals = true). (2) From `AnalysisRequest` on, what a
+statement is analyzed with, and the checks of a private query that is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.charged_values import (
+from dpsql.sql.analysis.domains import (
+    check_groups_known,
+    needs_bounds,
+    read_assumption,
+    read_domain,
+    read_group_domain,
+    read_partitions,
+)
+from dpsql.sql.analysis.expressions import READERS
+from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.known_values import count_values
+from dpsql.sql.analysis.measure_forms import couple_measures, set_columns
+from dpsql.sql.analysis.measures import (
+    RELEASED_AGGREGATES,
+    ReadMeasure,
+    find_function,
+    is_measure,
+    is_quantile,
+    name_unit,
+    read_end_argument,
+    read_measure,
+    read_quantile,
+    refuse_end,
+)
+from dpsql.sql.analysis.outer_tree import SelectParser
+from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
+from dpsql.sql.analysis.row_facts import (
     find_charged_values,
     find_item_columns,
     find_private_columns,
     find_sole_column,
 )
-from dpsql.sql.analysis.domains import find_joined_domain, read_assumption, read_domain, read_partitions
-from dpsql.sql.analysis.expressions import READERS
-from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.known_values import check_groups_known, count_values, needs_bounds, read_group_domain
-from dpsql.sql.analysis.measures import (
-    RELEASED_AGGREGATES,
-    ReadMeasure,
-    couple_measures,
-    find_function,
-    is_measure,
-    name_unit,
-    read_end_argument,
-    read_measure,
-    set_columns,
-)
-from dpsql.sql.analysis.quantiles import is_quantile, read_quantile, refuse_end
-from dpsql.sql.analysis.ranked_statements import (
-    ListReading,
-    describe_cut_list,
-    describe_released,
-    has_all_groups,
-    refuse_computation,
-)
-from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, Quantile
 from dpsql.sql.ir.scope import Scope
-from dpsql.sql.ir.statements import Clause, Domain, HavingTerm, IntervalEnd, Option, Order, Output, PrivateQuery
+from dpsql.sql.ir.statements import (
+    ChargedValues,
+    Clause,
+    Domain,
+    HavingTerm,
+    IntervalEnd,
+    Option,
+    Order,
+    Output,
+    PrivateQuery,
+)
 from dpsql.sql.ir.tree import (
     BIGINT,
     Cast,
@@ -69,12 +80,11 @@ from dpsql.sql.ir.tree import (
     split_conjuncts,
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
-from dpsql.sql.syntax.aggregate_forms import NAMES
 from dpsql.sql.syntax.clause import SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, StandardSQL, describe_end, find_implied_clauses
+from dpsql.sql.syntax.implied import StandardSQL
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
@@ -89,10 +99,9 @@ _SELECT_PARTS = "with_ expressions from_ joins where group having order limit di
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LEVEL = 0.95
-_CALLED = frozenset(["Anonymous", "Filter"])
+_AGGREGATE_NODES = frozenset(["Anonymous", "Count", "Filter"])
 _AGGREGATES = RELEASED_AGGREGATES | INTERVAL_ENDS | QUANTILES
 ROW_CAP = 1_000  # a LIMIT from here on is a tool's own: no reader of a chart wants so many keys by name
-_Check = Callable[[PrivateQuery], None]
 
 
 @dataclass(slots=True)
@@ -117,7 +126,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     reader, catalog, clause = sources.reader, sources.catalog, lifted.clause
     statement = reader.statement
     select = parse(statement, settle(statement, lifted.tokens, aggregates=_AGGREGATES))
-    if read_row_count(reader, select.args.get("offset")):
+    if read_row_count(reader, select, clause="offset"):
         hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
         reason, where = "OFFSET is not read in a private query.", reader.place(select.args["offset"])
         raise Unsupported("limit", reason, hint=hint, place=where)
@@ -148,42 +157,29 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
     order = () if select.args.get("order") is None else _read_order(reader, select.args["order"], items=items)
     measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
     condition: Expression | None = None
-    domain: Domain | None = None
-    bucket_note = ""
-    measured, unit = list(filter(attrgetter("measure"), items)), scope.unit
-    if measured:
-        ordered = [items[term.output] for term in order]
-        measures, condition = _choose_measures(measured, ordered=ordered, clause=clause)
-        if condition is not None and any(item.quantile is not None for item in items):
-            measures, condition = (replace(DISTINCT_UNITS, condition=condition),), None  # quantiles are of other rows
+    counted: Expression | None = None
+    quantiles: Sequence[Quantile] = ()
+    if len(items) > len(keys):
+        measures, condition, counted = _choose_measures(reader, items, order=order, clause=clause)
+        quantiles = sorted({item.quantile for item in items if item.quantile is not None}, key=repr)
+    domain, bucket_note = None, ""
     if clause.shape == "all" or "domain" in clause.options:
         domain, bucket_note = _find_domain(reader, keys, body=body, clause=clause, sources=sources)
-    if measured:
-        units = [(item.measure.unit, item.node) for item in measured if item.measure and item.measure.unit]
-        if any(counted != units[0][0] for counted, _ in units):
-            hint = "Count one of them: where both are there they are the same unit."
-            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
-        unit = units[0][0] if units else unit
-    quantiles = _list_quantiles(items, body, catalog=catalog) if NAMES.search(statement.text) else {}
-    outputs = list[Output]()
+    unit, outputs = counted or scope.unit, list[Output]()
     for item in items:
         if item.expression is not None:
             outputs.append(Output(item.name, keys.index(item.expression)))
         elif item.quantile is not None:
-            outputs.append(Output(item.name, None, quantile=list(quantiles).index(item.quantile)))
+            outputs.append(Output(item.name, None, quantile=quantiles.index(item.quantile)))
         elif item.measure is None or measures == (DISTINCT_UNITS,):
             outputs.append(Output(item.name, None, end=item.end))
         else:
             output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
             outputs.append(output.place([measures.index(each) for each in item.measure.every]))
-    for at, each in enumerate(measures):
-        if each.argument is not None or each.former is not None:
-            find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
-            found = set_columns(each, partial(find, source=body.source, catalog=catalog))
-            if each.factor is not None:
-                of_factor = find_private_columns(each.factor.argument, body.source, catalog=catalog)
-                found = replace(found, factor=replace(each.factor, columns=of_factor))
-            measures = (*measures[:at], found, *measures[at + 1 :])
+    charged_values: ChargedValues | None = None
+    for table in catalog.tables:
+        if table.budget_by is not None:
+            charged_values = find_charged_values(body, unit, table=table)
     assumed, having = clause.options.get("assume"), select.args.get("having")
     query = PrivateQuery(
         text=statement.text,
@@ -195,7 +191,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         body=FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)])),
         outputs=tuple(outputs),
         order=order,
-        limit=read_row_count(reader, select.args.get("limit")),
+        limit=read_row_count(reader, select, clause="limit"),
         clause=clause,
         explained=lifted.explained,
         keep=() if having is None else _read_having(reader, having, items=items),
@@ -205,24 +201,32 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
         materialized=catalog.materialized,
         private_tables=catalog.private_tables,
         measures=measures,
-        quantiles=tuple(quantiles.values()),
+        quantiles=tuple(quantiles),
         key_column=find_sole_column(keys[0], body.source, catalog=catalog) if len(keys) == 1 else None,
         bucket_note=bucket_note,
-        charged_values=find_charged_values(body, unit, catalog=catalog),
+        charged_values=charged_values,
     )
-    if measured:
-        query = couple_measures(query)
+    if len(items) > len(keys):
+        query = couple_measures(_find_columns(query, catalog))
     if clause.per is not None or "partitions" in clause.options:
         query = read_partitions(query, _find_per(clause, items, keys=keys, scope=scope), catalog=catalog)
     return _count_key_values(query, catalog)
 
 
-def _list_quantiles(items: list[_Item], body: FromWhere, *, catalog: Catalog) -> dict[Quantile, Quantile]:
-    """Return the quantiles of a select list, each once and in the order of their words, with their columns."""
-    found = sorted({item.quantile for item in items if item.quantile is not None}, key=repr)
-    return {
-        each: replace(each, columns=find_private_columns(each.argument, body.source, catalog=catalog)) for each in found
-    }
+def _find_columns(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the stored columns that its measures and quantiles are worked out from."""
+    source, measures = query.body.source, list[Measure]()
+    for each in query.measures:
+        find = find_item_columns if each.aggregate is Aggregate.ITEMS else find_private_columns
+        found = set_columns(each, partial(find, source=source, catalog=catalog))
+        if each.factor is not None:
+            columns = find_private_columns(each.factor.argument, source, catalog=catalog)
+            found = replace(found, factor=replace(each.factor, columns=columns))
+        measures.append(found)
+    quantiles = (
+        replace(each, columns=find_private_columns(each.argument, source, catalog=catalog)) for each in query.quantiles
+    )
+    return replace(query, measures=tuple(measures), quantiles=tuple(quantiles))
 
 
 def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
@@ -230,10 +234,11 @@ def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
     if query.clause.k is None or query.domain is not None:
         return query
     per = None if query.partitions is None else query.partitions.key
-    ranked = [key for at, key in enumerate(query.keys) if at != per]
-    is_stored = isinstance(query.body.source, Scan)
-    if is_stored and any(isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN for key in ranked):
-        return query  # the values of a stored column are not in the text
+    ranked, is_of_table = list[Expression](), isinstance(query.body.source, Scan)
+    for at, key in enumerate(query.keys):
+        if at != per and is_of_table and isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN:
+            return query  # the values of a stored column are not in the text
+        ranked += [] if at == per else [key]
     return replace(query, key_values=count_values(ranked, query.body, catalog=catalog))
 
 
@@ -243,17 +248,14 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
     for item, text in pairs:
         alias, node = read_alias(reader, item)
         kind = type(node).__name__
-        if is_measure(node):
-            found.append(_Item(alias or text, None, node, read_measure(reader, node)))
-            continue
-        if kind in _CALLED and is_quantile(node):
-            found.append(_Item(alias or text, None, node, quantile=read_quantile(reader, node)))
-            continue
-        if find_function(node) in INTERVAL_ENDS:  # of a measure that may follow: `_complete_ends` finds it
-            found.append(_Item(alias or text, None, node))
-            continue
-        below = [] if kind == "Column" else [cast("Node", part) for part in node.walk()]
-        if below and any(_is_released(part) for part in below):
+        if kind in _AGGREGATE_NODES:
+            measure = read_measure(reader, node) if is_measure(node) else None
+            quantile = read_quantile(reader, node) if is_quantile(node) else None
+            # of an end the measure may follow: `_complete_ends` finds it
+            if measure is not None or quantile is not None or find_function(node) in INTERVAL_ENDS:
+                found.append(_Item(alias or text, None, node, measure, quantile=quantile))
+                continue
+        if kind != "Column" and any(_is_released(cast("Node", part)) for part in node.walk()):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
             raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
@@ -262,9 +264,11 @@ def _read_items(reader: Reader, pairs: Sequence[tuple[Node, str]], *, scope: Sco
             raise Refusal("star", "* would release raw columns.", hint=hint, place=reader.place(node))
         if alias:
             check_alias(reader, alias, node=node, scope=scope)
-        is_column = kind == "Column" and not reader.means_clock(node)
-        name = reader.column(node).name if is_column and not alias else alias or text
-        found.append(_Item(name, reader.read(node), node))
+        if kind == "Column" and not reader.means_clock(node):
+            column = reader.column(node)
+            found.append(_Item(alias or column.name, reader.computed(column.expression, node), node))
+        else:
+            found.append(_Item(alias or text, reader.read(node), node))
     return found
 
 
@@ -485,30 +489,39 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
 
 
 def _choose_measures(
-    measured: list[_Item], *, ordered: list[_Item], clause: Clause
-) -> tuple[tuple[Measure, ...], Expression | None]:
-    """Return the measures, the one that ranks first, and the condition of rows to count.
+    reader: Reader, items: list[_Item], *, order: Sequence[Order], clause: Clause
+) -> tuple[tuple[Measure, ...], Expression | None, Expression | None]:
+    """Return the measures, the one that ranks first, the condition of rows to count, and the unit, if it is counted.
 
     A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
-    counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too. The
-    others come in the order of their words, so the same measures, listed in another order, are the same question.
-    Groups with averages or spreads alone are ranked by the number of rows of the first.
+    counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too; not
+    beside quantiles, which are of other rows. The others come in the order of their words, so the same measures, listed
+    in another order, are the same question. Groups with averages or spreads alone are ranked by the number of rows of
+    the first.
     """
+    measured = [item for item in items if item.measure is not None]
     found = [item.measure for item in measured if item.measure is not None]
+    units = [(each.unit, item.node) for each, item in zip(found, measured, strict=True) if each.unit is not None]
+    if any(counted != units[0][0] for counted, _ in units):
+        hint = "Count one of them: where both are there they are the same unit."
+        raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=reader.place(units[-1][1]))
+    unit = units[0][0] if units else None
+    if not found:
+        return (DISTINCT_UNITS,), None, unit
     conditions = {each.measure.condition for each in found}
-    if len(conditions) == 1 and all(each.unit is not None for each in found):
-        return (DISTINCT_UNITS,), found[0].measure.condition
+    if len(conditions) == 1 and len(units) == len(found):
+        condition = found[0].measure.condition
+        if condition is not None and any(item.quantile is not None for item in items):
+            return (replace(DISTINCT_UNITS, condition=condition),), None, unit
+        return (DISTINCT_UNITS,), condition, unit
     first = list[Measure]()
     if clause.shape == "top":  # the first in ORDER BY, or else in the select list, ranks
-        able = [
-            each.measure.measure
-            for each in (*ordered, *measured)
-            if each.measure is not None and each.measure.divisor is None
-        ]
+        ordered = [each for term in order if (each := items[term.output].measure) is not None]
+        able = [each.measure for each in (*ordered, *found) if each.divisor is None]
         # what is divided does not rank: where there is nothing else, the number of its rows does, which divides it
         first = (able or [each.divisor for each in found if each.divisor is not None])[:1]
     every = [measure for each in found for measure in each.every]
-    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None
+    return tuple(dict.fromkeys([*first, *sorted(every, key=repr)])), None, unit
 
 
 def _find_domain(
@@ -537,14 +550,16 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
     return next((keys.index(expression) for expression in named if expression in keys), None)
 
 
-# Part 2: private queries that standard SQL implies.
+# Part 2: what a statement is analyzed with, and the checks of what is read.
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
     """A statement with what it is analyzed with; its clock is read once.
 
-    `scanned` is the statement as it was cut into words, before anything was added to it or taken out.
+    `scanned` is the statement as it was cut into words, before anything was added to it or taken out. `standard` says
+    whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
+    be of DuckDB's SQL.
     """
 
     statement: ScannedStatement
@@ -555,6 +570,8 @@ class AnalysisRequest:
     header: PrivacyHeader | None
     is_lenient: bool
     scanned: ScannedStatement
+    standard: StandardSQL
+    parser: SelectParser | None
 
     def sources(self, statement: ScannedStatement) -> Sources:
         """Return what reads the tables of a statement, which is this one or has a clause more."""
@@ -562,32 +579,10 @@ class AnalysisRequest:
         return Sources(self.catalog, reader)
 
 
-def find_implied(
-    asked: AnalysisRequest, standard: StandardSQL, *, besides: frozenset[str] = frozenset()
-) -> list[ImpliedClause]:
-    """Return the clauses that standard SQL implies; none where it is not read as private.
-
-    Names `besides` those of the private tables mean one, too.
-    """
-    header = asked.header
-    if not standard.is_private and header is None:
-        return []
-    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
-    names = PrivateNames(
-        besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
-        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
-    )
-    parameter = asked.bound.__getitem__
-    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
-    if header is not None and found and [clause.select for clause in found] != [header.select]:
-        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
-        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
-    return found
-
-
 def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
-    check_ranking(query, computed)
+    if query.clause.implied:  # LIMIT k PRIVATE
+        check_ranking(query, computed)
     if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
         check_groups_known(query, catalog=asked.catalog)
 
@@ -597,99 +592,6 @@ def check_header(asked: AnalysisRequest) -> None:
     if asked.header is not None:
         hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
         raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
-
-
-def put_header_options(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
-    """Return the split statement, its clause with the options and the stated total of the header."""
-    if header is None or lifted.clause is None:
-        return lifted
-    return replace(lifted, clause=replace(lifted.clause, options=header.options, stated=header.stated, form="header"))
-
-
-class _Read(Protocol):
-    def __call__(self, *, all_groups: bool) -> PrivateQuery:
-        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImpliedReading:
-    """What a statement of standard SQL is read with: the tables, the largest k, and WITH DIFFERENTIAL_PRIVACY.
-
-    `check` refuses a ranking.
-    """
-
-    statement: ScannedStatement
-    catalog: Catalog
-    max_k: int
-    header: PrivacyHeader | None = None
-    check: _Check | None = None
-
-
-def read_implied(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery:  # noqa: C901 - one rule after another
-    """Return the private query that a statement implies.
-
-    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
-    """
-    header = by.header
-    strategy = "" if header is None else header.strategy
-    if clause.is_total:
-        return _mark(read(all_groups=False), clause, by=by)
-    if strategy == "public":
-        found = read(all_groups=True)
-        if found.domain is None and not found.clause.options.get("domain"):
-            found = replace(found, domain=find_joined_domain(found))
-        if found.domain is None and not found.clause.options.get("domain"):
-            hint = (
-                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
-            )
-            hint += "['DE', 'FR'] to OPTIONS."
-            reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
-            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
-        return _mark(found, clause, by=by)
-    if clause.may_be_all and strategy != "threshold" and (every := _read_all(clause, read, by=by)) is not None:
-        return every
-    found = _mark(read(all_groups=False), clause, by=by)
-    try:
-        (by.check or check_ranking)(found)
-    except Refusal as error:
-        every = None
-        if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
-            every = _read_all(clause, read, by=by)  # the first of all groups, in any order
-        if every is None:
-            raise
-        return every
-    if has_all_groups(found):
-        return found
-    # a ranking notes which groups SQL promises besides
-    if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(by.statement, clause, found=clause.around, query=found, catalog=by.catalog)
-    if clause.may_be_all and not clause.is_largest:
-        may_have_clause = not clause.beside and by.header is None
-        after = describe_end(by.statement, clause) if clause.is_inside else ""
-        reading = ListReading(clause.written_limit, by.max_k, may_have_clause, after)
-        return replace(found, cut_list=describe_cut_list(found, reading, catalog=by.catalog))
-    return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
-
-
-def _read_all(clause: ImpliedClause, read: _Read, *, by: ImpliedReading) -> PrivateQuery | None:
-    """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
-    try:
-        found = read(all_groups=True)
-    except Refusal as error:
-        if error.code == "domain":  # a calendar without bounds, or of too many buckets
-            raise
-        return None
-    return None if found.domain is None else _mark(found, clause, by=by)
-
-
-def _mark(query: PrivateQuery, clause: ImpliedClause, *, by: ImpliedReading) -> PrivateQuery:
-    """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
-    marked, limit = replace(query.clause, implied=True), clause.limit
-    if limit is not None and by.header is None:
-        value = by.statement.value(limit.text)
-        parameter = "" if value is None or value.kind != "parameter" else value.content
-        marked = replace(marked, form="limit", parameter=parameter)
-    return replace(query, clause=marked)
 
 
 def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:

@@ -5,16 +5,12 @@
     NTILE(4) OVER (ORDER BY COUNT(*) DESC)              SELECT NTILE(4) OVER ... FROM (... LIMIT 10) AS released
 
 Each is the analyst's own text, with a part of it replaced.
-
-This file has two parts: (1) `RankedSelect` and `refuse_computation` write such statements; (2) from `has_all_groups`
-on, notes on rankings where SQL promises more groups: lists that are cut, and what is computed from released rows. They
-depend on the statement and the policy alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -24,10 +20,10 @@ from typing import TYPE_CHECKING
 from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.known_values import list_known_values
-from dpsql.sql.analysis.named_bounds import LARGEST_STATED
+from dpsql.sql.analysis.measures import LARGEST_STATED
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate
-from dpsql.sql.ir.statements import Clause, CutList, Name, Option, PrivateQuery, count_groups
+from dpsql.sql.ir.statements import Clause, Name, Option, PrivateQuery, count_groups
 from dpsql.sql.ir.tree import ColumnRef, Expression, Family, In, Literal, list_scans, split_conjuncts, strip_casts
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
@@ -75,7 +71,6 @@ _LISTED = "Write this, which computes it from the released rows: {}"
 _VALUES = "['...', '...']"
 _MANY = 1 << 62
 Edit = tuple[int, int, Parts]
-_MORE = 10  # times as many groups are proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +195,8 @@ class RankedSelect:
     def _write_per(self, found: Sequence[RankedWindow], query: PrivateQuery, *, key: int) -> str:
         """Return the statement with PER, or what comes before it where the values of the key are not known."""
         tokens = self.statement.tokens
-
-        def matches(at: int) -> int:
-            for window in found:
-                if tokens[at].start == window.first.start:
-                    ends = (end for end in range(at, len(tokens)) if tokens[end].start == window.last.start)
-                    return next(ends, at) - at + 1
-                is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(window.alias)
-                if is_name and ascii_lower(tokens[at].text) == window.alias:
-                    return 1
-            return 0
-
+        spans = [(window.first, window.last) for window in found]
+        matches = _match_ranks(tokens, spans, names={window.alias for window in found})
         k = read_limit_of_rank(tokens, matches=matches) or query.clause.k or 1
         items = [part for part in self.computed.inner if isinstance(part, Slice)]
         source: Parts = (items[found[0].partition[0] or 0], " ", items[-1])
@@ -377,17 +363,25 @@ def _write_per_around(
     after = next(at for at, token in enumerate(tokens) if token is ranks[-1]) + 1
     after += kind_of(tokens, after) == "ALIAS"
     alias = ascii_lower(tokens[after].text) if kind_of(tokens, after) in {"VAR", "IDENTIFIER"} else ""
-
-    def matches(at: int) -> int:
-        if tokens[at] is ranks[0]:
-            return len(ranks)
-        is_name = kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and bool(alias)
-        return int(is_name and ascii_lower(tokens[at].text) == alias)
-
+    matches = _match_ranks(tokens, [(ranks[0], ranks[-1])], names={alias})
     k = read_limit_of_rank(tokens, matches=matches) or clause.k
     end = clause.head[-1].end + 1
     source = f"{write_name(query.outputs[names.index(name)].name)} FROM {write_name(query.tables[0])}"
     return write_per(statement, catalog, query=query, per=_Per(key, k), at=(end, end), source=(source,))
+
+
+def _match_ranks(
+    tokens: Sequence[Token], spans: Sequence[tuple[Token, Token]], *, names: Collection[str]
+) -> Callable[[int], int]:
+    """Return what says how many tokens from a position on are a rank: a window with these ends, or one of its names."""
+
+    def matches(at: int) -> int:
+        for first, last in spans:
+            if tokens[at].start == first.start:
+                return next((end - at + 1 for end in range(at, len(tokens)) if tokens[end].start == last.start), 1)
+        return int(kind_of(tokens, at) in {"VAR", "IDENTIFIER"} and ascii_lower(tokens[at].text) in names)
+
+    return matches
 
 
 def write_per(
@@ -512,65 +506,12 @@ def _write(statement: ScannedStatement, parts: Parts) -> str:
     return "".join(found)
 
 
-# Part 2: notes on rankings where SQL promises more groups.
-
-
 def has_all_groups(query: PrivateQuery) -> bool:
     """Say whether the text and the policy show that every group of a query is released."""
     if query.clause.shape != "top":
         return True
     known = None if query.partitions is not None else count_groups(query.domain)
     return known is not None and query.clause.k is not None and known <= query.clause.k
-
-
-@dataclass(frozen=True, slots=True)
-class ListReading:
-    """How a statement of standard SQL asks for a ranking: `asked` is the number of groups that it wants, None for all.
-
-    It may ask for `max_k`. `may_have_clause` says that a clause may be written into it: it has no WITH
-    DIFFERENTIAL_PRIVACY, and no other private query, which could not stay without a clause. `after` is where the clause
-    belongs in a query inside parentheses, such as "after GROUP BY country"; "" for a query that is the statement.
-    """
-
-    asked: int | None
-    max_k: int
-    may_have_clause: bool = True
-    after: str = ""
-
-
-def describe_cut_list(query: PrivateQuery, reading: ListReading, *, catalog: Catalog) -> CutList:
-    """Return what an answer has of the groups that SQL promises, and what to write for others."""
-    k, asked, after = query.clause.k or 0, reading.asked, reading.after
-    is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
-    rank = "most frequent" if is_of_rows else "largest"
-    of = "all groups" if asked is None else f"the {asked:,} groups that LIMIT asks for"
-    order: str | None = ""  # the ORDER BY that LIMIT needs; None where the measure has no name to order by
-    first = query.outputs[query.order[0].output] if query.order else None
-    if first is not None and (not first.is_measure or first.divisor is not None):
-        names = [each.name for each in query.outputs if each.is_measure and not each.measure and each.divisor is None]
-        name = next(iter(names), "")
-        order = f"ORDER BY {name} DESC " if name.isidentifier() and name.isascii() else None
-    found = CutList(f"the {k} {rank} of {of}", k, alone="" if order is None else f"{order}LIMIT {k} for these alone")
-    if after:
-        is_at_end = not query.order and asked is None
-        found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
-    if not reading.may_have_clause:
-        return found
-    where = " before ORDER BY" if query.order else " before LIMIT" if asked is not None else ""
-    where = where or ("" if after else " at the end of the query")
-    is_counted = len(query.keys) == 1 and query.releases_counts
-    public = find_public_column(query, 0, catalog=catalog) if is_counted else ""
-    every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
-    more = min(reading.max_k, k * _MORE if asked is None or asked > k * _MORE else asked)
-    return replace(found, more=more, where=where, every=every)
-
-
-def describe_released(query: PrivateQuery) -> str:
-    """Return that a SELECT around a ranking computes from its released rows."""
-    k = query.clause.k
-    rows = "the released rows" if k is None else f"at most {k} released {'row' if k == 1 else 'rows'}"
-    per = next((each.name for each in query.outputs if query.partitions and each.key == query.partitions.key), "")
-    return f"computed over {rows}{f' of each {write_name(per)}' if per else ''}: other groups are left out"
 
 
 def find_public_column(query: PrivateQuery, key: int, *, catalog: Catalog) -> str:

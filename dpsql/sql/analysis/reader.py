@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import is_database
-from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound
+from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound, read_clock
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text
 from dpsql.sql.ir.tree import (
     BOOLEAN,
@@ -51,12 +51,6 @@ PREDICATES = frozenset(
 )
 _INTEGER = re.compile(r"[0-9]{1,18}")
 Read = Callable[["Reader", "Node"], Expression]
-
-
-def _read_qualifiers(node: Node) -> tuple[str, str, str]:
-    """Return the database, the schema and the table that are written before a column; empty where they are not."""
-    database, schema, table = node.args.get("catalog"), node.args.get("db"), node.args.get("table")
-    return (database.name if database else "", schema.name if schema else "", table.name if table else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +92,6 @@ class Reader:
     correlates: bool = False
     scope: Scope = field(default_factory=partial(Scope, ()))
     moment: datetime | None = None
-
-    def point_at(self, scope: Scope) -> Reader:
-        """Point the reader at the names of another query block."""
-        self.scope = scope
-        return self
 
     @contextmanager
     def reading(self, readers: Mapping[str, Read]) -> Iterator[None]:
@@ -210,7 +199,7 @@ class Reader:
         allow_only(self.statement, item, *(("this", "table", "db", "catalog") if is_named else ()))
         if is_named:
             allow_only(self.statement, item.this)
-        database, schema, qualifier = _read_qualifiers(item)
+        database, schema, qualifier = item.text("catalog"), item.text("db"), item.text("table")
         columns = self.scope.star(qualifier, schema) if is_database(database) else []
         if not columns:
             hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
@@ -227,7 +216,7 @@ class Reader:
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""
         allow_only(self.statement, node, "this", "table", "db", "catalog")
-        database, schema, qualifier = _read_qualifiers(node)
+        database, schema, qualifier = node.text("catalog"), node.text("db"), node.text("table")
         found = None
         if is_database(database):
             found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
@@ -244,6 +233,21 @@ class Reader:
         hint = list_names("The columns here are", names, wanted=node.name)
         hint = f"{propose_text(node.name) if is_text else ''}{hint}"
         raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=where)
+
+    def read_name(self, node: Node) -> Expression:
+        """Return what a name means: a column, or the clock where no column and no output has its word."""
+        if not self.means_clock(node):
+            return self.column(node).expression
+        word, block = ascii_lower(node.name), node.parent_select
+        for item in () if block is None else block.expressions:
+            if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
+                continue
+            named = item.this
+            if type(named).__name__ != "Column" or ascii_lower(named.name) != word or named.args.get("table"):
+                hint = "Choose another alias, or write today() or now() for the clock."
+                reason = "This name could mean the clock or an output."
+                raise Refusal("ambiguous-column", reason, hint=hint, place=self.place(node))
+        return read_clock(self.now(), word)
 
     def means_clock(self, node: Node) -> bool:
         """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""
@@ -283,8 +287,9 @@ def read_position(node: Node, most: int) -> int:
     return position if position <= most else 0
 
 
-def read_row_count(reader: Reader, node: Node | None) -> int | None:
+def read_row_count(reader: Reader, select: Node, *, clause: str) -> int | None:
     """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
+    node = select.args.get(clause)
     if node is None:
         return None
     allow_only(reader.statement, node, "expression")

@@ -1,28 +1,35 @@
-"""Clauses and aggregates of a public SELECT or a subquery: outputs, GROUP BY, HAVING and ORDER BY; COUNT, SUM and more.
+"""Clauses of a public SELECT or a subquery, and the aggregates and windows in them.
 
-This file has two parts: (1) `SelectClauses` reads the clauses besides FROM and WHERE, and its caller decides which
+This file has three parts: (1) `SelectClauses` reads the clauses besides FROM and WHERE, and its caller decides which
 expressions they may contain; (2) from `has_aggregate` on, the aggregates COUNT, SUM, AVG, MIN and MAX, by
 `PUBLIC_READERS` as DuckDB computes them, and by `SUBQUERY_READERS` as functions of the set of rows alone: there DOUBLE
 is summed in the order of its values, and equal values that print differently are made equal. A sum that does not fit
-is NULL. Aggregates that are released with noise are in `measures.py`.
+is NULL. Aggregates that are released with noise are in `measures.py`. (3) From `has_windows` on, windows of a subquery:
+the OVER clause, and the total order that makes their values a function of the rows alone.
+
+A window that distinguishes rows of one rank (row_number, ntile, lag, lead, first_value) is ordered, after its own
+terms, by every column that the block reads. Rows that are still equal are equal in everything that the block computes,
+so their order does not affect the result. Other windows give all rows of one rank the same value and are unchanged.
+With the privacy unit in PARTITION BY a window sees the rows of one unit only, so no unit affects the values of another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
-from dpsql.errors import Place, Refusal
+from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader, read_position
-from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.sql.functions.allow_list import AGGREGATES, MAX_POSITION
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
     BIGINT,
+    BOOLEAN,
     DOUBLE,
     INTEGER,
     WIDEST_DECIMAL,
@@ -36,11 +43,14 @@ from dpsql.sql.ir.tree import (
     Literal,
     Scalar,
     Sorted,
+    Window,
     children,
     decimal,
     find_read_type,
+    has_one_form,
     is_aggregate,
     is_column,
+    stored_column,
     sum_type,
     walk,
 )
@@ -51,6 +61,13 @@ if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
 _NARROW, _FEW = 12, 10  # digits of a DECIMAL, and of a sum of wider ones before the point, that are too few
+_NUMBERED = {
+    **dict.fromkeys(["row_number", "rank", "dense_rank"], BIGINT),
+    **dict.fromkeys(["percent_rank", "cume_dist"], DOUBLE),
+}
+_MOVED = frozenset(["lag", "lead"])
+_TELLS_APART = frozenset(["row_number", "ntile", "lag", "lead", "first_value"])
+_HINT = "Those read are row_number, rank, dense_rank, ntile, lag, lead, first_value, count, sum, avg, min and max."
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,19 +282,21 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
     return name, arguments[0]
 
 
-def _read_public_call(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+def _read_call(reader: Reader, node: Node, *, compute: Callable[[str, Expression], Expression]) -> Expression:
+    """Return an aggregate as `compute` makes it of its name and its argument, or a function of the allow-list."""
     named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
+    return READERS["Anonymous"](reader, node) if named is None else compute(*named)
+
+
+def _compute_public(name: str, argument: Expression) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it."""
     type_ = argument.type
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
-    if name == "sum" and type_.family is Family.INTEGER and type_ != BIGINT:
-        return cast_sum(Call(name, (argument,), sum_type(type_)), argument)  # of less than 2**31 rows: it fits
     if name == "sum":
-        return Call(name, (argument,), sum_type(type_))
+        total = Call(name, (argument,), sum_type(type_))
+        # a cast fits a sum of less than 2**31 rows
+        return cast_sum(total, argument) if type_.family is Family.INTEGER and type_ != BIGINT else total
     # a column that is only read as another type is also stored in that type's order, all but an ENUM
     stored = argument.argument if isinstance(argument, Cast) else None
     if isinstance(stored, ColumnRef) and stored.type.name != ENUM and find_read_type(stored.type) == type_:
@@ -285,12 +304,8 @@ def _read_public_call(reader: Reader, node: Node) -> Expression:
     return Call(name, (argument,), type_, argument.longest)
 
 
-def _read_subquery_call(reader: Reader, node: Node) -> Expression:
-    """Return an aggregate inside a subquery, or a function of the allow-list."""
-    named = _named(reader, node)
-    if named is None:
-        return READERS["Anonymous"](reader, node)
-    name, argument = named
+def _compute_in_subquery(name: str, argument: Expression) -> Expression:
+    """Return an aggregate inside a subquery, which is a function of the set of rows alone."""
     type_ = argument.type
     if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
         return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
@@ -339,10 +354,116 @@ def cast_sum(total: Expression, argument: Expression) -> Expression:
     return Cast(total, decimal(WIDEST_DECIMAL, scale))
 
 
+# Part 3: windows of a subquery.
+
+
+def has_windows(expression: Expression) -> bool:
+    """Say whether the expression contains a window."""
+    return any(isinstance(part, Window) for part in walk(expression))
+
+
+def _read_window(reader: Reader, node: Node) -> Expression:
+    """Return function(...) OVER (PARTITION BY ... ORDER BY ...), without a frame of its own."""
+    allow_only(reader.statement, node, "this", "partition_by", "order", "over")
+    partition = tuple(
+        canonicalize(read_output(reader, term, readers=READERS)) for term in node.args.get("partition_by") or ()
+    )
+    order, found = node.args.get("order"), list[Sorted]()
+    if order is not None:
+        allow_only(reader.statement, order, "expressions")
+    for term in order.expressions if order is not None else ():
+        allow_only(reader.statement, term, "this", "desc", "nulls_first")
+        expression = read_argument(reader, term.this)
+        if isinstance(expression, Literal):
+            reason, hint = "A constant puts nothing in order.", "Order by a column."
+            raise Refusal("order", reason, hint=hint, place=reader.place(term))
+        found.append(Sorted(expression, *read_direction(term)))
+    terms, called = tuple(found), node.this
+    if type(called).__name__ == "Count":
+        allow_only(reader.statement, called, "this", "big_int")
+        if type(called.this).__name__ == "Star":
+            allow_only(reader.statement, called.this)
+            return Window("count_star", (), partition, terms, BIGINT)
+        if called.this is None:
+            raise Unsupported("window", "This window is not read.", hint=_HINT, place=reader.place(called))
+        return Window("count", (read_argument(reader, called.this),), partition, terms, BIGINT)
+    allow_only(reader.statement, called, "this", "expressions")
+    name = str(called.this).removeprefix(FUNCTION_PREFIX)
+    arguments = tuple(read_argument(reader, argument) for argument in called.expressions)
+    if name in _NUMBERED and not arguments:
+        return Window(name, (), partition, terms, _NUMBERED[name])
+    if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], min_value=1):
+        return Window(name, (replace(arguments[0], type=BIGINT),), partition, terms, BIGINT)
+    window = _read_column_window(reader, node, name=name, arguments=arguments)
+    if isinstance(window, Window):
+        return replace(window, partition=partition, order=terms)
+    return rebuild(window, lambda part: replace(part, partition=partition, order=terms))  # type: ignore[arg-type]
+
+
+def _read_column_window(reader: Reader, node: Node, *, name: str, arguments: tuple[Expression, ...]) -> Expression:
+    """Return a window that takes a column, without partition and order: itself, or the cast of a sum."""
+    type_, place = arguments[0].type if arguments else BOOLEAN, reader.place(node)
+    if name in {"sum", "avg"} and len(arguments) == 1 and type_.family is Family.DOUBLE:
+        hint = f"Cast it to DECIMAL, or compute {name}(x) with GROUP BY in a subquery."
+        raise Unsupported("window", f"{name} OVER adds DOUBLE values in an undefined order.", hint=hint, place=place)
+    if name == "sum" and len(arguments) == 1 and type_.is_number:
+        return cast_sum(Window(name, arguments, (), (), sum_type(type_)), arguments[0])
+    if name == "avg" and len(arguments) == 1 and type_.is_number:
+        return Window(name, arguments, (), (), DOUBLE)
+    if name in {"min", "max", "first_value"} and len(arguments) == 1 and type_.family is not Family.NULL:
+        argument = arguments[0] if name == "first_value" else canonicalize(arguments[0])
+        return Window(name, (argument,), (), (), type_, argument.longest)
+    moved = name in _MOVED and type_.family is not Family.NULL
+    if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], min_value=0))):  # noqa: PLR2004 - and how far
+        far = tuple(replace(argument, type=BIGINT) for argument in arguments[1:])
+        return Window(name, (arguments[0], *far), (), (), type_, arguments[0].longest)
+    raise Unsupported("window", "This window is not read.", hint=_HINT, place=place)
+
+
+def _is_position(expression: Expression, *, min_value: int) -> bool:
+    value = expression.value if isinstance(expression, Literal) else None
+    return type(value) is int and min_value <= value <= MAX_POSITION
+
+
+def break_ties(
+    expressions: Iterable[Expression], *, refuse: Callable[[ColumnRef], Exception]
+) -> tuple[Expression, ...]:
+    """Return all that a block computes, with windows whose order no two rows share that differ in anything read.
+
+    `refuse` says what to raise for a column whose equal values may print differently.
+    """
+    found = tuple(expressions)
+    read = {part for expression in found for part in walk(expression) if isinstance(part, ColumnRef)}
+    columns = sorted(read, key=lambda column: (column.relation, column.name))
+
+    def ordered(expression: Expression) -> Expression:
+        if isinstance(expression, Window) and expression.function in _TELLS_APART:
+            for column in columns:
+                if not has_one_form(column.type):
+                    raise refuse(column)
+            ties = list[Expression]()  # what is the same of two values only if they print alike
+            for column in columns:
+                if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
+                    ties += [canonicalize(column), Call("signbit", (column,), BOOLEAN)]  # 0.0 and -0.0 differ in it
+                else:
+                    ties.append(canonicalize(stored_column(column.relation, column.name, type_=column.type)))
+            terms = (Sorted(tie, descending=False, nulls_first=False) for tie in ties)
+            return replace(expression, order=(*expression.order, *terms))
+        return rebuild(expression, ordered)
+
+    return tuple(map(ordered, found))
+
+
 PUBLIC_READERS: Mapping[str, Read] = {
     **READERS,
     "Count": partial(_count, form=lambda value: value),
     "Filter": _filter,
-    "Anonymous": _read_public_call,
+    "Anonymous": partial(_read_call, compute=_compute_public),
 }
-SUBQUERY_READERS: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _read_subquery_call}
+SUBQUERY_READERS: Mapping[str, Read] = {
+    **READERS,
+    "Count": _count,
+    "Filter": _filter,
+    "Anonymous": partial(_read_call, compute=_compute_in_subquery),
+    "Window": _read_window,
+}

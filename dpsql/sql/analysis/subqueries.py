@@ -14,14 +14,21 @@ the shorter give NULL at the end, as in DuckDB.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.calendar import break_ties, has_windows, read_window
-from dpsql.sql.analysis.reader import Read, Reader, read_alias, read_row_count
-from dpsql.sql.analysis.select_clauses import SUBQUERY_READERS, Grouping, SelectClauses, Selected, has_aggregate
+from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
+from dpsql.sql.analysis.select_clauses import (
+    SUBQUERY_READERS,
+    Grouping,
+    SelectClauses,
+    Selected,
+    break_ties,
+    has_aggregate,
+    has_windows,
+)
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
@@ -62,7 +69,6 @@ if TYPE_CHECKING:
 
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
-READERS_INSIDE: Mapping[str, Read] = {**SUBQUERY_READERS, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
@@ -98,7 +104,7 @@ def read_subquery(
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
-    block = SelectClauses(reader, select, outputs, READERS_INSIDE)
+    block = SelectClauses(reader, select, outputs, SUBQUERY_READERS)
     derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))  # DISTINCT comes after unnest
     if lists.longest and (
@@ -142,7 +148,7 @@ class _Subquery:
         grouping, order = block.grouping(), block.order()
         qualify = None if node is None else block.condition(node)
         block.check(grouping, order)
-        limit, offset = (read_row_count(block.reader, block.select.args.get(name)) for name in _CUT)
+        limit, offset = (read_row_count(block.reader, block.select, clause=name) for name in _CUT)
         outputs = tuple(output.expression for output in block.outputs)
         self._check_local(grouping, [*outputs, *(term.expression for term in order)], qualify=qualify)
         if limit is None and not offset:
@@ -245,7 +251,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
         return [Selected(name or column.name, column.expression, column.is_unit)]
     if is_unnest(node):
         return [Selected(name, lists.read(reader, node))]
-    with reader.reading(READERS_INSIDE):
+    with reader.reading(SUBQUERY_READERS):
         expression = fill_unbound(reader.read(node), TEXT)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
         raise Unsupported(

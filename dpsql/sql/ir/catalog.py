@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
+from enum import Enum, auto
 from fractions import Fraction
 
 from dpsql.dialects import DUCKDB, Dialect
@@ -71,6 +72,18 @@ class MaterializedSet:
     measures: StoredMeasures | None = None
 
 
+class Form(Enum):
+    """Form of what a query reads of a table, which decides the way to count the units of a group.
+
+    ROWS are those of the table, or pairs in their place. The others are short, as `rewrite/use_materialized.py` says.
+    """
+
+    ROWS = auto()
+    PAIRS = auto()
+    RANKS = auto()
+    COUNTS = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table: its name, its path in the engine, its exposed columns, its privacy unit (None: public).
@@ -101,10 +114,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All tables, and the SQL of the engine that has them; a table that is not here does not exist."""
+    """All tables, and the SQL of the engine that has them; a table that is not here does not exist.
+
+    Every statement is read with these, so that they are listed once: `private_tables`, each by its path and its name,
+    `row_keys`, to which links of the policy lead, and all that is `materialized`, each with the path of its table.
+    """
 
     tables: tuple[Table, ...]
     dialect: Dialect = DUCKDB
+    private_tables: tuple[tuple[tuple[str, ...], str], ...] = field(init=False, repr=False, compare=False)
+    row_keys: frozenset[RowKey] = field(init=False, repr=False, compare=False)
+    materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        private = [each for each in self.tables if each.privacy_unit is not None or each.link is not None]
+        keys = frozenset((link.path, ascii_lower(link.key)) for each in private if (link := each.link) is not None)
+        sets = tuple((each.path, stored) for each in self.tables for stored in each.materialized)
+        object.__setattr__(self, "private_tables", tuple((each.path, each.name) for each in private))
+        object.__setattr__(self, "row_keys", keys)
+        object.__setattr__(self, "materialized", sets)
 
     def find(self, name: str, schema: str = "", *, database: str = "") -> Table | None:
         """Return the table of that name, compared by ASCII case.
@@ -113,10 +141,9 @@ class Catalog:
         public comes first. The database dpsql may be written before any schema.
         """
         names = [".".join(filter(None, (database, schema, name)))]
-        if database and is_database(database):
-            names.append(f"{schema}.{name}")
-        if is_database(database) and ascii_lower(schema) == PUBLIC:
-            names.append(f"{HOME}.{name}")
+        if is_database(database):
+            names += [f"{schema}.{name}"] if database else []
+            names += [f"{HOME}.{name}"] if ascii_lower(schema) == PUBLIC else []
         for wanted in map(ascii_lower, names):
             for table in self.tables:
                 known = ascii_lower(table.name)
@@ -130,24 +157,3 @@ class Catalog:
         if len(before) == len(("database", "schema")):
             return self.find(name, before[1], database=before[0])
         return self.find(name, ".".join(before))
-
-    @property
-    def private_tables(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """Private tables, each by its path and its name."""
-        return tuple(
-            (table.path, table.name)
-            for table in self.tables
-            if table.privacy_unit is not None or table.link is not None
-        )
-
-    @property
-    def row_keys(self) -> frozenset[RowKey]:
-        """Keys that links of the policy lead to."""
-        return frozenset(
-            (table.link.path, ascii_lower(table.link.key)) for table in self.tables if table.link is not None
-        )
-
-    @property
-    def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:
-        """All that is materialized, each with the path of its table."""
-        return tuple((table.path, each) for table in self.tables for each in table.materialized)

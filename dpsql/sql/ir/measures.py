@@ -72,7 +72,7 @@ class Weight:
     The sets of a query are numbered from 1, in `number`. Steps of a released measure are finer than those of its rows,
     by 2**shift. A `centre` is subtracted from each row of a sum that is bounded by the number of its `rows` alone: it
     then has the weight of the count of these, at most `rows`, which is a measure of its own. No kin of the column
-    WEIGHT in `rewrite/contributions.py`, by which mechanisms rank groups.
+    WEIGHT in `rewrite/bounding.py`, by which mechanisms rank groups.
     """
 
     number: int
@@ -110,7 +110,7 @@ class Measure:
     """Aggregate of the rows of a group where `condition` holds, every row without one.
 
     `argument` is what SUM adds up, or of what ITEMS counts the distinct values: those of a few kept for each unit, so
-    that these are no sum over units (`rewrite/distinct_items.py`). `columns` are the stored columns of private tables
+    that these are no sum over units (`rewrite/contributions.py`). `columns` are the stored columns of private tables
     that it is worked out from, as (table, column). `stated` are the bounds that the query itself has for it. `bounds`
     are those of one unit in one group, None until the query is planned. `row_range` is the public range of one row's
     value, to which every row is clamped, where it is narrower than the bounds; None where nothing more is known.

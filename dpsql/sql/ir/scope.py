@@ -118,12 +118,12 @@ class Scope:
     @property
     def units(self) -> tuple[ScopeColumn, ...]:
         """Return every column that is the privacy unit, by its own name and as USING merged it."""
-        units = dict[ScopeColumn, None]()
+        units = list[ScopeColumn]()
         for table in self.tables:
             for column in table.columns:
                 if column.is_unit:
-                    units |= {column.bare: None, column: None}
-        return tuple(units)
+                    units += [column] if column.shared is None else [column.shared, column]
+        return tuple(dict.fromkeys(units))
 
     @property
     def outer_units(self) -> tuple[ScopeColumn, ...]:
@@ -149,14 +149,13 @@ class Scope:
         self, name: str, qualifier: str, *, place: Callable[[], Place | None], schema: str = ""
     ) -> ScopeColumn | None:
         """Return the column a name means, or None; refuse a name that could mean two, at its `place`."""
-        wanted = ascii_lower(name)
-        found = [
-            column if qualifier else column.bare
-            for table in self.tables
-            for column in table.columns
-            if ascii_lower(column.name) == wanted
-            and (table.is_called(qualifier, schema) if qualifier else not column.merged)
-        ]
+        wanted, found = ascii_lower(name), list[ScopeColumn]()
+        for table in self.tables:
+            if qualifier and not table.is_called(qualifier, schema):
+                continue
+            for column in table.columns:
+                if ascii_lower(column.name) == wanted and (qualifier or not column.merged):
+                    found.append(column if qualifier else column.bare)
         if len(found) > 1:
             owner = next(
                 table.alias for table in self.tables if any(each.name == found[0].name for each in table.columns)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place, Refusal, Unsupported
@@ -124,10 +124,14 @@ class LiteralDomain:
 
 @dataclass(frozen=True, slots=True)
 class TableDomain:
-    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`."""
+    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`.
+
+    The group of NULL is none of them.
+    """
 
     body: FromWhere
     value: Expression
+    has_null: ClassVar[bool] = False
 
 
 KeyDomain = LiteralDomain | TableDomain
@@ -424,7 +428,7 @@ class PrivateQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicQuery:
     """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping.
 
@@ -433,14 +437,14 @@ class PublicQuery:
 
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
-    distinct: bool
+    distinct: bool = False
     body: FromWhere
-    keys: tuple[Expression, ...] | None
-    by_all: bool
-    having: Expression | None
-    order: tuple[Sorted, ...]
-    limit: int | None
-    offset: int
+    keys: tuple[Expression, ...] | None = None
+    by_all: bool = False
+    having: Expression | None = None
+    order: tuple[Sorted, ...] = ()
+    limit: int | None = None
+    offset: int = 0
     explained: bool = False
 
 

@@ -223,6 +223,7 @@ class Writer:
         parts = [f"PARTITION BY {', '.join(map(self.expression, window.partition))}"] if window.partition else []
         if window.order:
             parts.append(self._order(window.order))
+        # sum(x) OVER (PARTITION BY t1.a ORDER BY t1.b ASC NULLS LAST)
         over = f" OVER ({' '.join(parts)})"
         return self._extreme(call, over) if self._copies_subquery(call) else f"{self._call(call)}{over}"
 
@@ -301,7 +302,7 @@ class Writer:
                 return f"(VALUES {rows}) AS t{relation.number}(c1)"
             case Joined(kind="CROSS"):
                 return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
-            case Joined():
+            case Joined():  # (visits AS t1 LEFT JOIN cities AS t2 ON t1.city = t2.name)
                 left, right = self.relation(relation.left), self.relation(relation.right)
                 on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
                 return f"({left} {relation.kind} JOIN {right}{on})"
@@ -315,17 +316,11 @@ class Writer:
 
     def select(self, columns: Sequence[str], body: FromWhere, *, where: str = "", distinct: bool = False) -> str:
         """Return SELECT of columns that are SQL already; `where` is one more condition on the rows of the body."""
-        body = self.adapt_joins(body)
-        more = "" if not where else f" {'WHERE' if body.where is None else 'AND'} {where}"
-        return f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(columns)} {self.body(body)}{more}"
+        return f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(columns)} {self.body(body, where)}"
 
-    def adapt_joins(self, body: FromWhere) -> FromWhere:
-        """Return FROM and WHERE in a form that the engine can join; DuckDB takes every form."""
-        return body
-
-    def body(self, body: FromWhere) -> str:
-        """Return FROM and WHERE as text."""
-        body = self.adapt_joins(body)
+    def body(self, body: FromWhere, where: str = "") -> str:
+        """Return FROM and WHERE as text, with one more condition that is SQL already if there is one."""
         source = self.relation(body.source)
-        where = "" if body.where is None else f" WHERE {self.expression(body.where)}"
-        return f"FROM {source}{where}"
+        conditions = [] if body.where is None else [self.expression(body.where)]
+        conditions += [where] if where else []
+        return f"FROM {source} WHERE {' AND '.join(conditions)}" if conditions else f"FROM {source}"

@@ -46,6 +46,7 @@ from dpsql.sql.ir.tree import (
     Window,
     children,
     is_aggregate,
+    join_conjuncts,
     walk,
 )
 from dpsql.sql.render.duckdb import Writer
@@ -246,17 +247,14 @@ class PortableWriter(Writer):
         on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
         return f"{left} {relation.kind} JOIN {right}{on}"
 
-    def adapt_joins(self, body: FromWhere) -> FromWhere:
-        """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
-        if "SEMI" not in self.dialect.lacks:
-            return body
-        # FROM a SEMI JOIN b ON a.x = b.x WHERE a.y > 1 becomes
-        # FROM a WHERE (EXISTS (SELECT TRUE FROM b WHERE a.x = b.x)) AND a.y > 1
-        source, conditions = _move_semi_joins_to_where(body.source)
-        if body.where is not None:
-            conditions = (*conditions, body.where)
-        where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
-        return FromWhere(source, where)
+    def body(self, body: FromWhere, where: str = "") -> str:
+        """Return FROM and WHERE as text, with SEMI and ANTI JOIN as conditions if the engine lacks these joins."""
+        if "SEMI" in self.dialect.lacks:
+            # FROM a SEMI JOIN b ON a.x = b.x WHERE a.y > 1 becomes
+            # FROM a WHERE (EXISTS (SELECT TRUE FROM b WHERE a.x = b.x)) AND a.y > 1
+            source, conditions = _move_semi_joins_to_where(body.source)
+            body = FromWhere(source, join_conjuncts([*conditions, *([] if body.where is None else [body.where])]))
+        return Writer.body(self, body, where)
 
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made

@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from dpsql.dialects import DUCKDB
 from dpsql.errors import UsageError
+from dpsql.sql.ir.catalog import Form
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import (
     Domain,
-    GroupCut,
-    KeyDomain,
     LiteralDomain,
     PrivateQuery,
     ProductDomain,
@@ -37,32 +37,42 @@ from dpsql.sql.ir.statements import (
     list_factors,
 )
 from dpsql.sql.ir.transforms import canonicalize, make_total, rebuild
-from dpsql.sql.ir.tree import BIGINT, Expression, Literal, Type, join_conjuncts, split_conjuncts
+from dpsql.sql.ir.tree import BIGINT, join_conjuncts, split_conjuncts
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contributions import (
-    FIRST,
+from dpsql.sql.rewrite.bounding import (
     GROUPS,
     RANK,
-    TOTAL,
     UNIT,
     WEIGHT,
     Bound,
     UnitRows,
     bound_contributions,
-    build_contributions,
-    build_stored_sums,
     count_groups_of_units,
-    filter_partitions,
-    name_parts,
-    name_sums,
+    rank_item_rows,
     rank_pairs,
     select_pairs,
-    sum_contributions,
     weigh_contributions,
 )
-from dpsql.sql.rewrite.distinct_items import ONE, build_item_rows, counts_items, name_items, rank_item_rows
-from dpsql.sql.rewrite.use_materialized import Form, QuerySource, use_materialized
+from dpsql.sql.rewrite.contributions import (
+    ONE,
+    build_contributions,
+    build_item_rows,
+    counts_items,
+    find_pair_types,
+    name_keys,
+    name_parts,
+    name_sums,
+    read_rows,
+    sum_contributions,
+)
+from dpsql.sql.rewrite.known_groups import (
+    cut_groups,
+    filter_partitions,
+    is_candidate,
+    list_candidates,
+)
+from dpsql.sql.rewrite.use_materialized import QuerySource, use_materialized
 
 __all__ = [
     "Bound",
@@ -77,6 +87,8 @@ __all__ = [
 ]
 
 COUNT = "dpsql_count"
+TOTAL = "dpsql_total"
+FIRST = "dpsql_first"
 _EQUALS_NULL = "IS NOT DISTINCT FROM"  # of a key whose NULL is a group
 _ROWS_OF = "(SELECT system.main.count() FROM {units})"  # nothing where no CTE has the units
 
@@ -189,22 +201,24 @@ def rewrite_total(query: PrivateQuery) -> EngineQuery:
     """
     source = use_materialized(query, bounded=False)
     query = apply_passes(source.query)
-    writer = writer_for(query.dialect)
+    writer, columns = open_writer(query), sum_contributions(query)
     if source.form is Form.COUNTS:  # of one group, or of none
-        rows = build_stored_sums(writer, query, names=[], stored=source.steps)
+        rows = _read_stored_sums(writer, query, names=[], source=source)
         columns = [f"COALESCE(CAST(system.main.sum({name}) AS BIGINT), 0) AS {name}" for name in name_sums(query)]
     elif query.counts_units_alone:
-        rows = _read_units(writer, query, names=[], form=Form.ROWS)
+        rows = read_rows(writer, query, names=[])
         columns = ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
+    elif counts_items(query):
+        rows = build_item_rows(writer, query, names=[])
     else:
-        if counts_items(query):
-            writer = writer_for(query.dialect, _find_types(query, []))
-            rows = build_item_rows(writer, query, names=[])
-        else:
-            rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
-        columns = sum_contributions(query)
+        rows = build_contributions(writer, query, names=[], form=source.form, stored=source.steps)
     sql = compose("SELECT {columns} FROM ({rows})", columns=columns, rows=rows)
     return _finish(writer, sql, query=query, measures=len(query.measures), reads=source.description)
+
+
+def open_writer(query: PrivateQuery) -> Writer:
+    """Return the writer of statements for the engine that has the tables of a query."""
+    return Writer() if query.dialect is DUCKDB else writer_for(query.dialect, find_pair_types(query))
 
 
 def confine_to_values(query: PrivateQuery) -> PrivateQuery:
@@ -284,7 +298,7 @@ class _Draft:
         has_first = self.query.reads_total and not units
         if self.domain is not None:
             factors = zip(list_factors(self.domain), self.names, strict=True)
-            same = {name: _EQUALS_NULL if _has_null(factor) else "=" for factor, name in factors}
+            same = {name: _EQUALS_NULL if factor.has_null else "=" for factor, name in factors}
             groups = compose(
                 "SELECT {columns} FROM dpsql_domain LEFT JOIN ({groups}) AS dpsql_counted ON {same}",
                 columns=[
@@ -320,11 +334,12 @@ def _rewrite(request: _Request) -> EngineQuery:
     if weights is not None and (bound is None or len(weights) != bound.max_groups_contributed):
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
-    source = use_materialized(request.query, bounded=bound is not None)
+    source = QuerySource(request.query)
+    if request.query.materialized:
+        source = use_materialized(request.query, bounded=bound is not None)
     query = apply_passes(source.query)
-    names = [f"dpsql_key_{at}" for at in range(1, len(query.keys) + 1)]
-    domain = None if weights else query.domain
-    draft = _Draft(request, source, query, domain, writer_for(query.dialect, _find_types(query, names)), names)
+    names, domain = name_keys(query), None if weights else query.domain
+    draft = _Draft(request, source, query, domain, open_writer(query), names)
     if weights and bound is not None:
         weigh = _weigh_units if query.counts_units_alone else _weigh_measures
         groups, measures = weigh(draft, bound)
@@ -333,7 +348,7 @@ def _rewrite(request: _Request) -> EngineQuery:
     cut_at = None
     if request.rows is None and query.group_cut is not None:
         ranked, columns = WEIGHT if weights else measures[0], [*measures, *[TOTAL] * query.reads_total]
-        groups, cut_at = _cut_groups(
+        groups, cut_at = cut_groups(
             draft.writer, groups, cut=query.group_cut, names=names, measures=columns, ranked=ranked
         )
     sql = compose("WITH {ctes}\n{sql}", ctes=draft.ctes, sql=_sort_groups(draft, groups, measures=measures))
@@ -341,14 +356,6 @@ def _rewrite(request: _Request) -> EngineQuery:
         sql = compose("SELECT * FROM ({sql})\nORDER BY {keys}", sql=sql, keys=sort_nulls_last(names))
     measured = len(measures)
     return _finish(draft.writer, sql, query=query, measures=measured, reads=source.description, cut_at=cut_at)
-
-
-def _find_types(query: PrivateQuery, names: Sequence[str]) -> dict[str, Type]:
-    """Return the types of the columns of pairs, by their names."""
-    types = {name: each.type for name, each in zip((*names, UNIT), (*query.keys, query.unit), strict=True)}
-    if not query.counts_units_alone:
-        types |= {name: item.type for name, item in name_items(query).items()}
-    return types
 
 
 def _count_units(draft: _Draft) -> tuple[str, list[str]]:
@@ -396,7 +403,7 @@ def _add_measures(draft: _Draft) -> tuple[str, list[str]]:
     query, names, bound, sums = draft.query, draft.names, draft.request.bound, name_sums(draft.query)
     is_open = query.domain is None and not draft.request.every
     if draft.source.form is Form.COUNTS:
-        groups = build_stored_sums(draft.writer, query, names=names, stored=draft.source.steps)
+        groups = _read_stored_sums(draft.writer, query, names=names, source=draft.source)
         where = f"{sums[0]} > 0" if is_open else ""
         if query.domain is not None:
             where = list_candidates(draft.writer, query.domain, names=names, ctes=draft.ctes)
@@ -486,28 +493,30 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
 
 
 def _list_units(draft: _Draft) -> str:
-    """Return the SQL for the rows to count, in the listed partitions and of the candidates of a known domain."""
-    names, form, partitions = draft.names, draft.source.form, draft.query.partitions
-    rows = _read_units(draft.writer, draft.query, names=names, form=form)
-    if partitions is not None:
-        ctes, rows = filter_partitions(draft.writer, rows, names=names, partitions=partitions)
-        draft.ctes.extend(ctes)
+    """Return the SQL for the rows to count, in the listed partitions and of the candidates of a known domain.
+
+    Of stored counts these are the keys and the number of units.
+    """
+    writer, query, names, form = draft.writer, draft.query, draft.names, draft.source.form
+    if form is Form.COUNTS:
+        keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
+        rows, columns = writer.select([*keys, "dpsql_units AS dpsql_count"], query.body), [COUNT]
+    else:
+        rows = read_rows(writer, query, names=names, form=form)
+        columns = [UNIT, RANK, GROUPS] if form is Form.RANKS else [UNIT]
+    if query.partitions is not None:
+        rows = filter_partitions(writer, rows, names=names, partitions=query.partitions, ctes=draft.ctes)
     if draft.domain is None:
         return rows
-    where = list_candidates(draft.writer, draft.domain, names=names, ctes=draft.ctes)
-    columns = [COUNT] if form is Form.COUNTS else [UNIT, *([RANK, GROUPS] if form is Form.RANKS else [])]
+    where = list_candidates(writer, draft.domain, names=names, ctes=draft.ctes)
     template = "SELECT {columns} FROM ({rows}) WHERE {where}"
     return compose(template, columns=[*names, *columns], rows=rows, where=where)
 
 
-def _read_units(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
-    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
-    keys = [f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True)]
-    if form is Form.COUNTS:
-        return writer.select([*keys, "dpsql_units AS dpsql_count"], query.body)
-    unit = writer.expression(canonicalize(query.unit))
-    columns = [*keys, f"{unit} AS dpsql_unit", *([RANK, GROUPS] if form is Form.RANKS else [])]
-    return writer.select(columns, query.body, where=f"({unit} IS NOT NULL)")
+def _read_stored_sums(writer: Writer, query: PrivateQuery, *, names: list[str], source: QuerySource) -> str:
+    """Return the SQL for the groups whose counts are stored: the keys `names`, and the sums of the measures."""
+    expressions = zip((*query.keys, *source.steps), (*names, *name_sums(query)), strict=True)
+    return writer.select([f"{writer.expression(each)} AS {name}" for each, name in expressions], query.body)
 
 
 def _list_contributions(draft: _Draft) -> str:
@@ -520,9 +529,9 @@ def _list_contributions(draft: _Draft) -> str:
         pairs = build_contributions(draft.writer, query, names=names, form=source.form, stored=source.steps)
     if query.partitions is None:
         return pairs
-    ctes, pairs = filter_partitions(draft.writer, pairs, names=names, partitions=query.partitions, parts=parts)
-    draft.ctes.extend(ctes)
-    return pairs
+    return filter_partitions(
+        draft.writer, pairs, names=names, partitions=query.partitions, ctes=draft.ctes, parts=parts
+    )
 
 
 def _number_pairs(draft: _Draft, pairs: str, *, parts: Sequence[str]) -> tuple[str, str]:
@@ -545,9 +554,9 @@ def _count_stored_units(draft: _Draft) -> str:
     pairs = apply_passes(draft.source.of_units)
     if pairs.body.where is None and pairs.domain is None:  # the first pair of each unit
         return f"({draft.writer.select(['system.main.count()'], pairs.body, where='dpsql_rank <= 1')})"
-    rows = _read_units(draft.writer, pairs, names=draft.names, form=Form.PAIRS)
+    rows = read_rows(draft.writer, pairs, names=draft.names)
     if pairs.domain is not None:
-        where = _is_candidate(pairs.domain, draft.names)
+        where = is_candidate(pairs.domain, draft.names)
         rows = compose("SELECT dpsql_unit FROM ({rows}) WHERE {where}", rows=rows, where=where)
     return _count_distinct_units(f"({rows})")
 
@@ -556,58 +565,6 @@ def _count_distinct_units(pairs: str) -> str:
     """Return the scalar subquery that counts the units of a relation of pairs, which is computed once."""
     template = "(SELECT system.main.count() FROM (SELECT dpsql_unit FROM {pairs} GROUP BY dpsql_unit))"
     return compose(template, pairs=pairs)
-
-
-def list_candidates(writer: Writer, domain: Domain, *, names: list[str], ctes: list[str]) -> str:
-    """Add the CTEs of the candidates of the known domain, and return the condition that the keys of a row are there.
-
-    WITH dpsql_domain AS (SELECT DISTINCT dpsql_key_1 FROM (VALUES ('Paris'), ('Rome')) AS dpsql_listed(dpsql_key_1)
-                          WHERE dpsql_key_1 IS NOT NULL)
-    ... WHERE dpsql_key_1 IN (SELECT dpsql_key_1 FROM dpsql_domain)
-
-    With several keys dpsql_domain has all combinations of the values in dpsql_domain_1, dpsql_domain_2 and so on.
-    """
-    factors, tables = list_factors(domain), list[str]()
-    for at, (factor, name) in enumerate(zip(factors, names, strict=True)):
-        tables.append(_name_factor(at, factors))
-        ctes.append(f"{tables[-1]} AS MATERIALIZED ({_build_values(writer, factor, name=name)})")
-    if len(tables) > 1:
-        product = "dpsql_domain AS MATERIALIZED (SELECT {keys} FROM {tables})"
-        ctes.append(compose(product, keys=names, tables=" CROSS JOIN ".join(tables)))
-    return _is_candidate(domain, names)
-
-
-def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
-    """Return the SQL for the distinct values of a key; NULL is among them only where the query says so."""
-    if isinstance(domain, TableDomain):
-        values = writer.select([f"{writer.expression(domain.value)} AS {name}"], domain.body)
-    elif (times := writer.list_times(domain.values, name)) is not None:
-        values = times
-    else:
-        rows = (f"({writer.expression(value)})" for value in domain.values)
-        values = compose("SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})", name=name, rows=rows)
-    present = "" if _has_null(domain) else f"{name} IS NOT NULL"
-    template = "SELECT DISTINCT {name} FROM ({values})\nWHERE {present}"
-    return compose(template, name=name, values=values, present=present)
-
-
-def _name_factor(at: int, factors: Sequence[object]) -> str:
-    """Return the name of the CTE of the values of one key."""
-    return "dpsql_domain" if len(factors) == 1 else f"dpsql_domain_{at + 1}"
-
-
-def _has_null(domain: KeyDomain) -> bool:
-    return isinstance(domain, LiteralDomain) and domain.has_null
-
-
-def _is_candidate(domain: Domain, names: list[str]) -> str:
-    """Return the condition that the keys of a row have values of the domain."""
-    factors = list_factors(domain)
-    parts = []
-    for at, (factor, name) in enumerate(zip(factors, names, strict=True)):
-        listed = compose("{name} IN (SELECT {name} FROM {table})", name=name, table=_name_factor(at, factors))
-        parts.append(f"({name} IS NULL OR {listed})" if _has_null(factor) else listed)
-    return " AND ".join(parts)
 
 
 def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
@@ -647,79 +604,6 @@ def _sort_groups(draft: _Draft, groups: str, *, measures: Sequence[str]) -> str:
         ORDER BY dpsql_position, {order}
         """
     return compose(template, columns=[*names, *measures], groups=groups, order=order, rows=request.rows)
-
-
-def _cut_groups(
-    writer: Writer, groups: str, *, cut: GroupCut, names: Sequence[str], measures: Sequence[str], ranked: str
-) -> tuple[str, int | None]:
-    """Return the SELECT of the groups that are left of `groups`, and the index of the first parameter of the places.
-
-    A cut leaves the groups of a value or more, and few others, by their places. A place is the number of a group in the
-    order of the keys, from 1, among all groups of the statement; groups that the statement names have 0 in its place.
-    Which places are returned is bound to parameters: so many places, in ascending order, and then the last place after
-    which all are. Without places drawn these are zeros, and every group is returned. The first place is always
-    returned: a number that stands beside every group, as that of all units does, must be read whatever the groups are.
-
-    The columns of `groups` are names and measures, to which dpsql_place is added, 0 for groups that the cut names. The
-    cut is of the column `ranked`. Of groups that are all named there are no places. A cut at 12 with two places is
-
-    SELECT dpsql_key_1, dpsql_count, dpsql_number AS dpsql_place
-    FROM (SELECT *, row_number() OVER (ORDER BY dpsql_key_1) AS dpsql_number FROM groups)
-    WHERE dpsql_count >= 12 OR dpsql_number IN ($1, $2) OR dpsql_number > $3 OR dpsql_number <= 1
-    """
-    keys, last = sort_nulls_last(names), cut.places
-    named = is_named(writer, cut.names, names=names)
-    numbers = [f"system.main.row_number() OVER (ORDER BY {keys}) AS dpsql_number"]
-    if cut.value is None:
-        cut_sql = compose(
-            "SELECT {columns} FROM (SELECT *, {number} FROM ({groups})) WHERE ({named} OR dpsql_number <= 1)",
-            columns=[*names, *measures],
-            number=numbers,
-            groups=groups,
-            named=named,
-        )
-        return cut_sql, None
-    start = len(writer.parameters)
-    bound = [f"CAST({writer.bind(0)} AS BIGINT)" for _ in range(last + 1)]
-    conditions = [
-        f"{ranked} >= {cut.value:d}",
-        f"dpsql_number IN ({', '.join(bound[:last])})",
-        f"dpsql_number > {bound[last]}",
-        "dpsql_number <= 1",
-    ]
-    rows, place = compose("SELECT *, {numbers} FROM ({groups})", numbers=numbers, groups=groups), "dpsql_number"
-    if named:
-        rows = compose(
-            "SELECT *, CASE WHEN {named} THEN 1 ELSE 0 END AS dpsql_named FROM ({rows})", named=named, rows=rows
-        )
-        conditions.append("dpsql_named >= 1")
-        place = "CASE WHEN dpsql_named <= 0 THEN dpsql_number ELSE 0 END"
-    cut_sql = compose(
-        "SELECT {columns}, {place} AS dpsql_place FROM ({rows}) WHERE ({conditions})",
-        columns=[*names, *measures],
-        place=place,
-        rows=rows,
-        conditions=" OR ".join(conditions),
-    )
-    return cut_sql, start
-
-
-def is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: Sequence[str]) -> str:
-    """Return the condition that the keys of a group are those of one of the listed names; "" for none."""
-    if not listed:
-        return ""
-
-    def has_key(name: str, key: Expression) -> str:
-        is_null = isinstance(key, Literal) and key.value is None
-        return f"{name} IS NULL" if is_null else f"{name} = {writer.expression(canonicalize(key))}"
-
-    if len(names) > 1:
-        matches = [" AND ".join(map(has_key, names, keys)) for keys in listed]
-        return f"({' OR '.join(matches)})"
-    present = [key for (key,) in listed if not (isinstance(key, Literal) and key.value is None)]
-    values = ", ".join([writer.expression(canonicalize(key)) for key in present])
-    matches = [f"{names[0]} IN ({values})"] if present else []
-    return f"({' OR '.join([*matches, *[f'{names[0]} IS NULL'] * (len(present) < len(listed))])})"
 
 
 def _finish(

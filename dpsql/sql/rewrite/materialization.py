@@ -1,7 +1,7 @@
 """Statements that materialize a private table, in DuckDB and in other engines.
 
 Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
-two more columns: RANK, the rank of the row within its unit in the order of `contributions.py`, and GROUPS, the
+two more columns: RANK, the rank of the row within its unit in the order of `bounding.py`, and GROUPS, the
 number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
 Both have the measures that the policy bounds, as `use_materialized.py` says. Rows without a unit are dropped. The salts
 of the ranks are drawn when the tables are first built and are stored with them. A unit whose rows did not change
@@ -40,7 +40,7 @@ from dpsql.sql.ir.transforms import canonicalize, make_total
 from dpsql.sql.ir.tree import TEXT, Cast, ColumnRef, Expression, Type
 from dpsql.sql.render.duckdb import Writer, compose, sort_nulls_last
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.contributions import build_row_steps, clamp
+from dpsql.sql.rewrite.row_steps import build_row_steps, clamp
 from dpsql.sql.rewrite.use_materialized import ROWS, UNITS, name_sum, name_values, read_number
 
 SQLStatement = tuple[str, list[object]]  # text and the values of its parameters
@@ -146,6 +146,8 @@ class SetStatements:
     def rank(self, writer: Writer, rows: str) -> str:
         """Return the SELECT of pairs with their RANK and GROUPS."""
         unit, columns = quote_name(self.unit), self.keys
+        # row_number() OVER (PARTITION BY user_id ORDER BY draw, city) AS dpsql_rank,
+        # count() OVER (PARTITION BY user_id) AS dpsql_groups
         rank = groups = "CAST(1 AS BIGINT)"
         if columns:  # else each unit has one row
             order = f"{writer.draw(columns, unit, salts=self.salts)}, {sort_nulls_last(columns)}"
@@ -225,6 +227,11 @@ class MaterializationStatements(SetStatements):
         unit, pairs = quote_name(self.unit), quote_path(self.pairs)
         rows = replace(self, source=source).select_pairs(added, "" if first is None else f"rowid >= {first:d}")
         ranked = self.rank(ranks, "temp.main.dpsql_again")
+        # the counts are those before, less what the units with new rows added, and what they add now:
+        # SELECT city, sum(dpsql_units) AS dpsql_units
+        # FROM (SELECT city, dpsql_units FROM counts UNION ALL
+        #       SELECT city, -1 FROM known UNION ALL SELECT city, 1 FROM again)
+        # GROUP BY city HAVING sum(dpsql_units) > 0
         before = compose(
             "SELECT {names} FROM {counts}", names=[*self.keys, *self.count_names], counts=quote_path(self.counts)
         )
@@ -406,6 +413,8 @@ class RemoteSet(SetStatements):
             for key, is_null in keys
         ]
         match = " AND ".join(same) or "TRUE"
+        # UPDATE counts AS dpsql_old SET dpsql_units = dpsql_old.dpsql_units + dpsql_new.dpsql_units
+        # FROM changed AS dpsql_new WHERE dpsql_old.city = dpsql_new.city
         update = compose(
             "UPDATE {counts} AS dpsql_old SET {sums} FROM {changed} AS dpsql_new WHERE {match}",
             counts=counts,

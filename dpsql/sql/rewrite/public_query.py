@@ -48,6 +48,7 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
     types = [find_answer_type(output.type) for output in outputs]
     if types != [output.type for output in outputs]:  # Arrow or Python cannot represent some values exactly
         pairs = enumerate(zip(outputs, types, strict=True), 1)
+        # SELECT c1, TRY_CAST(c2 AS VARCHAR) AS c2 FROM (SELECT t1.name AS c1, t1.opened_at AS c2 FROM shops AS t1)
         texts = [
             f"c{at}" if each.type == type_ else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, (each, type_) in pairs
         ]
@@ -75,6 +76,8 @@ def _apply_to_counted(query: PublicQuery, form: Form) -> PublicQuery:
 
 def _group_in_subquery(query: PublicQuery, keys: tuple[Expression, ...], *, form: Form) -> PublicQuery:
     """Move the grouping into a subquery: keys and aggregates become its columns, HAVING a filter over it."""
+    # SELECT city, count(*) + 1 FROM shops GROUP BY city HAVING count(*) > 3 becomes
+    # SELECT t0.c1, t0.c2 + 1 FROM (SELECT city AS c1, count(*) AS c2 FROM shops GROUP BY 1) AS t0 WHERE t0.c2 > 3
     having = () if query.having is None else (query.having,)
     terms = tuple(term.expression for term in query.order)
     parts, source = group_in_subquery(

@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 from dpsql.dialects import DUCKDB
-from dpsql.sql.ir.catalog import MaterializedSet, StoredMeasures
+from dpsql.sql.ir.catalog import Form, MaterializedSet, StoredMeasures
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import rebuild
@@ -61,15 +60,6 @@ UNITS = "dpsql_units"
 ROWS = "dpsql_rows"
 Named = defaultdict[int, set[str]]
 _OF_DISTINCT_ROWS = frozenset([Aggregate.UNITS, Aggregate.ITEMS])
-
-
-class Form(Enum):
-    """Form of the source, which decides the way to count the units of a group."""
-
-    ROWS = auto()
-    PAIRS = auto()
-    RANKS = auto()
-    COUNTS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +108,8 @@ def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None
         return None
     if bounded and (conditions or query.domain is not None):  # the ranks also number the groups that a filter drops
         return None
+    # WHERE country = 'IT' GROUP BY city is answered by the set (city, country):
+    # each city has one row of a unit there
     fixed = set(map(_find_fixed_column, conditions))
     identified = set(map(_find_column_name, query.keys)) | fixed
     keys, filters = _collect_columns(query.keys)[scan.number], _collect_columns(conditions)[scan.number]
@@ -140,6 +132,7 @@ def _use_pairs_with_measures(query: PrivateQuery) -> QuerySource:
     scan = query.body.source
     if not isinstance(scan, Scan):
         return QuerySource(query)
+    # WHERE age > 18 GROUP BY city reads the set (city, age), and adds up the rows of a unit in a city; (city) lacks age
     named = _collect_columns((*query.keys, query.unit), query.body)[scan.number]
     fits = [
         (each, steps)
@@ -288,6 +281,7 @@ def find_stored_steps(
     if not name or (counted and conditions):
         return None
     one_unit = name == UNITS and not counted
+    # SUM(amount) FILTER (WHERE city = 'Rome') becomes CASE WHEN city = 'Rome' THEN dpsql_sum_1 ELSE 0 END
     steps: Expression = Literal(1, BIGINT) if one_unit else ColumnRef(relation, name, BIGINT)
     condition = join_conjuncts(conditions)
     return steps if condition is None else Case(((condition, steps),), Literal(0, BIGINT), BIGINT)

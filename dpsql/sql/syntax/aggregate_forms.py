@@ -7,9 +7,8 @@ Bounds that an aggregate states are a call, which sqlglot reads as an argument, 
     ANON_SUM(x CLAMPED BETWEEN 0 AND 5)                      SUM(x, contribution_bounds_per_group => (0, 5))
 
 Each function has one of the two arguments. `contribution_bounds_per_group` bounds what one unit adds to a group; of AVG
-it bounds the mean of one unit. `contribution_bounds_per_row` bounds the value of one row. `read_named_bounds` of
-`analysis/named_bounds.py` reads them. ANON_SUM is of GoogleSQL's WITH ANONYMIZATION, which came before WITH
-DIFFERENTIAL_PRIVACY.
+it bounds the mean of one unit. `contribution_bounds_per_row` bounds the value of one row. `analysis/measures.py` reads
+them. ANON_SUM is of GoogleSQL's WITH ANONYMIZATION, which came before WITH DIFFERENTIAL_PRIVACY.
 
 A quantile is one call with the value, the numerator, the denominator, and its bounds, if it has any:
 

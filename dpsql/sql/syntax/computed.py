@@ -6,7 +6,7 @@
     SELECT released.article, released."dpsql measure 1" * 1.5 AS m FROM <the answer> AS released ORDER BY m DESC LIMIT 3
 
 A measure that is computed with others is a column of its own beside the same measure alone: whether both are one
-release is for `outer_measures.py` to say.
+release is for `outer_columns.py` to say.
 
 The private query consists of tokens of the statement, so that errors point into its text. It has the group keys and the
 measures, the one that ranks before the others. All else, with HAVING, ORDER BY and LIMIT, is copied into the SELECT

@@ -16,10 +16,10 @@ from support.engine_kit_spark import OPTIONS, URL, folder
 from support.web_kit import PASSWORD, World
 
 import dpsql
-from dpsql.cli.app import app
+from dpsql.cli import app
 from dpsql.policy import Policy
 from dpsql.server.gateway import Gateway, Service
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user
 from dpsql.server.web import application

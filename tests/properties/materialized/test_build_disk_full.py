@@ -28,7 +28,7 @@ delta = 1e-6
 privacy_unit = "user_id"
 materialized = [["article"]]
 """
-PROGRAM = "from dpsql.cli.app import main; main()"
+PROGRAM = "from dpsql.cli import main; main()"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from support.laws import ROUNDING, SeededNoise, fits, goodness, renyi
 
 from dpsql.errors import UsageError
-from dpsql.mechanisms.private_quantile import ExponentialQuantile, find_shift
+from dpsql.mechanisms.quantiles import ExponentialQuantile, find_shift
 from dpsql.mechanisms.sampling.noise import OperatingSystemNoise
 from dpsql.quantities import Epsilon
 

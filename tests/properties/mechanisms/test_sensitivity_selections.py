@@ -53,7 +53,7 @@ from dpsql.mechanisms import (
     PTRGaussian,
     TopStable,
 )
-from dpsql.mechanisms.weighted_gaussian import unit_weight
+from dpsql.mechanisms.gaussian_threshold import unit_weight
 from dpsql.quantities import Delta, Epsilon, Rho
 
 NOISE = OperatingSystemNoise()

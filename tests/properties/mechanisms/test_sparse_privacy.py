@@ -14,7 +14,7 @@ from support.laws import ROUNDING
 from support.sparse_kit import STEPS, Sparse, Units, histogram, sets
 
 from dpsql.accounting import discrete_gaussian_tail
-from dpsql.mechanisms.weighted_gaussian import unit_weight
+from dpsql.mechanisms.gaussian_threshold import unit_weight
 
 
 def cut_cases(cut: int, raised: int) -> list[tuple[Sparse, Units, frozenset[str]]]:

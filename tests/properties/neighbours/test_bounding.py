@@ -13,14 +13,8 @@ from support.sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, priva
 
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite import contributions
-from dpsql.sql.rewrite.contributions import (
-    MIN_GROUPS_SORTED_APART,
-    UNIT,
-    Bound,
-    UnitRows,
-    bound_contributions,
-)
+from dpsql.sql.rewrite import bounding
+from dpsql.sql.rewrite.bounding import MIN_GROUPS_SORTED_APART, UNIT, Bound, UnitRows, bound_contributions
 from dpsql.sql.rewrite.engine_query import rewrite_leaders
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -62,7 +56,7 @@ def seen(rows: Sequence[Row], *, types: str = "who BIGINT, item VARCHAR") -> duc
 @pytest.fixture(params=[MIN_GROUPS_SORTED_APART, 2], ids=["forms", "split"])
 def _many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The constant as it is, and one that sends every bound above 1 to the split form."""
-    monkeypatch.setattr(contributions, "MIN_GROUPS_SORTED_APART", request.param)
+    monkeypatch.setattr(bounding, "MIN_GROUPS_SORTED_APART", request.param)
     return int(request.param)
 
 
@@ -243,7 +237,7 @@ def draws(unit: str, item: str, draw: str, *, parameters: Sequence[object] = ())
 def test_no_pattern_of_units_and_items_shares_draws(unit: str, item: str) -> None:
     """As many draws as pairs, and no step from one item to the next that two units share."""
     writer = Writer()
-    draw = writer.draw(["dpsql_key_1"], contributions.UNIT, salts=SALTS)
+    draw = writer.draw(["dpsql_key_1"], bounding.UNIT, salts=SALTS)
     assert draws(unit, item, draw, parameters=writer.parameters) == (2000 * 50, 2000 * 49)
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from support.sql_reference import catalog_of, private
 
-from dpsql.sql.rewrite.contributions import MIN_GROUPS_SORTED_APART
+from dpsql.sql.rewrite.bounding import MIN_GROUPS_SORTED_APART
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_leaders
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)

@@ -24,7 +24,7 @@ from support.session_kit import session_on
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain, NoisyCounts
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.base import Histogram
 from dpsql.session import Session
 from dpsql.sql.render.duckdb import Writer
 

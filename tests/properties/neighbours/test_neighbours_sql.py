@@ -20,7 +20,7 @@ from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private, reference_counts, reference_sql
 
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite import contributions
+from dpsql.sql.rewrite import bounding
 from dpsql.sql.rewrite.engine_query import Bound
 
 UNITS = [None, 0, 1, 2, 3]
@@ -145,7 +145,7 @@ def form_of(name: str) -> Iterator[None]:
     """Let bounds that small tables can exceed take the form of large ones too."""
     with pytest.MonkeyPatch.context() as patch:
         if name == "split":
-            patch.setattr(contributions, "MIN_GROUPS_SORTED_APART", 2)
+            patch.setattr(bounding, "MIN_GROUPS_SORTED_APART", 2)
         yield
 
 

@@ -12,14 +12,7 @@ from support.sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contributions import (
-    UNIT,
-    WEIGHT,
-    Bound,
-    UnitRows,
-    bound_contributions,
-    weigh_contributions,
-)
+from dpsql.sql.rewrite.bounding import UNIT, WEIGHT, Bound, UnitRows, bound_contributions, weigh_contributions
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 BASE = f"SELECT item AS dpsql_key_1, who AS {UNIT} FROM seen WHERE who IS NOT NULL"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dpsql.policy import PrivateTable, PublicTable
-from dpsql.server.catalog import SystemCatalog, open_catalog
+from dpsql.server.catalog import open_catalog
+from dpsql.server.catalog.system_catalog import SystemCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.tree import parse_type

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from support.catalog_corpus import CORPUS
 
-from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog
-from dpsql.server.catalog.shadow import Shadow
-from dpsql.server.catalog.statements import is_constant
-from dpsql.server.memory import BoundedCache
+from dpsql.server.catalog.shadow import Shadow, is_constant
+from dpsql.server.catalog.system_catalog import CatalogError, Parameter, SystemCatalog
+from dpsql.server.limits import BoundedCache
 
 COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
 

@@ -24,10 +24,10 @@ from support.escapes import TRIED
 from dpsql.confinement import measures as confine
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
-from dpsql.server.catalog import SystemCatalog, try_confinement
-from dpsql.server.catalog.catalog_choice import _connect_when_ready
+from dpsql.server.catalog import _connect_when_ready, try_confinement
 from dpsql.server.catalog.cluster import Cluster
 from dpsql.server.catalog.shadow import Shadow
+from dpsql.server.catalog.system_catalog import SystemCatalog
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines processes")
 SCRIPT = Path(catalog_escapes.__file__)

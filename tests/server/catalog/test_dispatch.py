@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.server.catalog import is_catalog
+from dpsql.server.catalog.system_catalog import is_catalog
 
 TABLES = ("reads", "pg_scores", "web.Clicks")
 PRIVATE = "SELECT article, COUNT(DISTINCT user_id) FROM reads GROUP BY article TOP 10 PRIVATE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.catalog_corpus import CORPUS, Asked
 
-from dpsql.server.catalog import SystemCatalog, is_catalog
+from dpsql.server.catalog.system_catalog import SystemCatalog, is_catalog
 
 NAMES = ("reads", "countries")
 

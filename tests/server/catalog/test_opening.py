@@ -12,8 +12,8 @@ from support.surfaces_kit import POLICY
 from dpsql.errors import UsageError
 from dpsql.policy import Policy
 from dpsql.server import serve
-from dpsql.server.catalog import SystemCatalog, cluster, open_available_catalog, open_catalog
-from dpsql.server.catalog.catalog_choice import NoCatalog
+from dpsql.server.catalog import cluster, open_available_catalog, open_catalog
+from dpsql.server.catalog.system_catalog import NoCatalog, SystemCatalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 
@@ -29,7 +29,7 @@ def test_without_a_package_auto_is_none_and_says_why(
 ) -> None:
     find = cluster.importlib.util.find_spec
     monkeypatch.setattr(
-        "dpsql.server.catalog.catalog_choice.importlib.util.find_spec",
+        "dpsql.server.catalog.importlib.util.find_spec",
         lambda name: None if name == package else find(name),
     )
     with pytest.raises(UsageError) as caught:

@@ -8,11 +8,8 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from dpsql.server.catalog import CatalogError, Parameter
-from dpsql.server.catalog.shadow import Shadow, connect, read_rows
-from dpsql.server.catalog.statements import MAX_BYTES
-from dpsql.server.catalog.system_catalog import Hold
-from dpsql.server.memory import RowBlocks, encode_rows
+from dpsql.server.catalog.shadow import MAX_BYTES, Shadow, connect, read_rows
+from dpsql.server.catalog.system_catalog import CatalogError, Hold, Parameter, RowBlocks, encode_rows
 
 Read = Callable[..., tuple[RowBlocks, str]]
 SEVERAL = (

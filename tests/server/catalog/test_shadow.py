@@ -14,13 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.server.catalog import CatalogError, Parameter, SystemCatalog, open_catalog
-from dpsql.server.catalog.shadow import Shadow, connect
-from dpsql.server.catalog.statements import MAX_ROWS
-from dpsql.server.catalog.system_catalog import CatalogRows
-from dpsql.server.memory import WireColumn
-from dpsql.server.wire.values import OIDS
-from dpsql.server.wire.views import View, list_definitions
+from dpsql.server.catalog import open_catalog
+from dpsql.server.catalog.shadow import MAX_ROWS, Shadow, connect
+from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog, WireColumn
+from dpsql.server.wire.connection_state import View, list_definitions
+from dpsql.server.wire.rows import OIDS
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.tree import parse_type

@@ -23,8 +23,8 @@ from support.tool_sessions import CELLS, COLUMNS, QUESTION, SLOW, TOOLS, Tool, s
 
 from dpsql.ledger import Request, SQLiteLedger
 from dpsql.server.users import User
-from dpsql.server.wire.connection import Conversation
-from dpsql.server.wire.sqlstates import WireError
+from dpsql.server.wire import Conversation
+from dpsql.server.wire.codec import WireError
 
 pytestmark = pytest.mark.tools
 OUTCOMES = Path(__file__).parent / "outcomes.json"

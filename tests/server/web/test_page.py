@@ -15,8 +15,8 @@ from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, pro
 
 from dpsql.curator import bump
 from dpsql.server import web
-from dpsql.server.http_requests import POLICY
-from dpsql.server.logins import IDLE, LONGEST, Visits
+from dpsql.server.http import POLICY
+from dpsql.server.users import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
 OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
@@ -373,7 +373,7 @@ def test_a_fault_says_one_sentence_and_leaves_no_value_in_the_log(
         raise RuntimeError("SECRET-7")
 
     client = world.login()
-    monkeypatch.setattr("dpsql.server.web.analyst_pages._budget", fails)
+    monkeypatch.setattr("dpsql.server.web.pages._budget", fails)
     answer = client.get("/")
     assert answer.status_code == 500
     assert "SECRET" not in answer.text

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pygwire import messages
 
-from dpsql.server.memory import WireColumn, encode_rows
+from dpsql.server.catalog.system_catalog import WireColumn, encode_rows
 from dpsql.server.wire import codec
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

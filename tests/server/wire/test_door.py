@@ -15,7 +15,7 @@ from support.hostile_bytes import Login, log_in, message, query
 from support.loop_stalls import CROWDS, longest_stall
 from support.server_kit import PASSWORD, TOP, Served, serving
 
-from dpsql.server.logins import Throttle
+from dpsql.server.limits import Throttle
 
 COUNTED = re.compile(r'^dpsql_statements_total\{kind="(\w+)",surface="postgres"} ([0-9.]+)$', re.MULTILINE)
 BY_KIND = {

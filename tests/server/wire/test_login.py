@@ -16,7 +16,7 @@ from support.hostile_bytes import message, receive
 from support.server_kit import ACCOUNTS, PASSWORD, Served, serving
 from support.surfaces_kit import POLICY
 
-from dpsql.server.wire.codec import ClientLimits
+from dpsql.server.wire.channel import ClientLimits
 
 TLS_REQUEST, GSS_REQUEST = struct.pack("!ii", 8, 80877103), struct.pack("!ii", 8, 80877104)
 
@@ -220,7 +220,7 @@ def test_the_server_names_a_version_that_clients_take(served: Served) -> None:
 
 
 def test_from_another_machine_nothing_is_said_in_the_clear(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.server.wire.server.is_loopback", lambda _: False)
+    monkeypatch.setattr("dpsql.server.wire.channel.is_loopback", lambda _: False)
     with pytest.raises(psycopg.OperationalError, match="must be encrypted"):
         psycopg.connect(f"{served.conninfo()} sslmode=disable")
     with psycopg.connect(f"{served.conninfo()} sslmode=require") as connection:

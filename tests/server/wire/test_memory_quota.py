@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.server.memory import PIECE, MemoryQuota, RowBlocks, WireColumn, encode_rows, split_pieces
+from dpsql.server.catalog.system_catalog import PIECE, RowBlocks, WireColumn, encode_rows, split_pieces
+from dpsql.server.limits import MemoryQuota
+from dpsql.server.wire.codec import WireError, full_error
 from dpsql.server.wire.connection_state import Settings, Transaction
 from dpsql.server.wire.rows import ArrowRows, EncodedRows, ReversedRows, WireRows, count_rows
-from dpsql.server.wire.sqlstates import WireError, full_error
 
 ROWS = st.integers(0, 4).flatmap(
     lambda width: st.lists(st.lists(st.none() | st.binary(max_size=9), min_size=width, max_size=width), max_size=9)

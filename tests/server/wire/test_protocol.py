@@ -14,7 +14,7 @@ import pytest
 from scramp import ScramClient
 from support.server_kit import PASSWORD, TOP, Served, serving
 
-from dpsql.server.wire.codec import ClientLimits
+from dpsql.server.wire.channel import ClientLimits
 
 SYNC, FLUSH, END = b"S\0\0\0\4", b"H\0\0\0\4", b"X\0\0\0\4"
 

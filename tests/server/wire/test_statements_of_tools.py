@@ -20,7 +20,7 @@ from support.server_kit import NAMES, TOP, Served, serving
 
 from dpsql.server.users import remove_user
 from dpsql.server.wire.command_parser import StatementText
-from dpsql.server.wire.views import View, expand_views
+from dpsql.server.wire.connection_state import View, expand_views
 
 Rows = list[tuple[object, ...]]
 DE_FR, ALL = [("DE",), ("FR",)], [("DE",), ("FR",), ("TV",)]

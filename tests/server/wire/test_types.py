@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from support.server_kit import ACCOUNTS, Served, serving
 from support.surfaces_kit import POLICY
 
-from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.values import (
+from dpsql.server.wire.codec import Malformed, WireError
+from dpsql.server.wire.parameters import decode_value
+from dpsql.server.wire.rows import (
     OIDS,
-    decode_value,
     describe_columns,
     encode_column,
     encode_numeric,

@@ -7,7 +7,8 @@ from datetime import date, datetime
 import pytest
 
 from dpsql.errors import UsageError
-from dpsql.server.wire.values import OIDS, decode_value
+from dpsql.server.wire.parameters import decode_value
+from dpsql.server.wire.rows import OIDS
 
 
 @pytest.mark.parametrize("zone", ["", " +00", "+00", "-03:30", "+0530", "Z"])

@@ -13,7 +13,7 @@ from dpsql.accounting import delta_of_each, discrete_gaussian_offset, discrete_g
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta
 
-MODULE: ModuleType = import_module("dpsql.accounting.calibration")
+MODULE: ModuleType = import_module("dpsql.accounting.tails")
 VARIANCES = [Fraction(1, 50), Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(50), Fraction(10**4)]
 PROBABILITIES = [0.9, 0.5, 0.3, 0.05, 1e-3, 1e-6, 1e-9, 1e-30, 1e-200]
 

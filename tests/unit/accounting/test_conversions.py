@@ -71,7 +71,7 @@ def true_epsilon(rho: Fraction, delta: Fraction, alpha: mpmath.mpf) -> mpmath.mp
 
 def order_for(rho: float, epsilon: float) -> mpmath.mpf:
     """Return the order at which the float search found the least delta; any order would be a true bound."""
-    return 1 + mpmath.exp(mpmath.mpf(find_minimum(lambda x: _log_delta(rho, epsilon, x=x))))
+    return 1 + mpmath.exp(mpmath.mpf(find_minimum(lambda x: _log_delta(lambda alpha: alpha * rho, epsilon, x=x))))
 
 
 @pytest.mark.parametrize("row", EPSILON_ROWS, ids=" ".join)
@@ -140,7 +140,7 @@ def test_the_rho_of_random_totals_satisfies_them_in_fifty_digits() -> None:
 @pytest.mark.parametrize("rho", ["1e-6", "0.001", "0.3", "2"])
 def test_an_epsilon_next_to_zero_is_rounded_up_too(rho: str) -> None:
     """Close to 0 two large terms cancel, and their error is larger than any share of the result."""
-    crossing = math.exp(_least_log_delta(float(rho), 1e-300))
+    crossing = math.exp(_least_log_delta(lambda alpha: alpha * float(rho), 1e-300))
     for step in range(-40, 40):
         delta = Delta(crossing * (1 + step * 2e-16))
         with mpmath.workdps(50):

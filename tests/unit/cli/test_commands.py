@@ -427,9 +427,9 @@ main()
 def test_whatever_command_is_interrupted_ends_with_130_and_a_word(stopped: str, ended: int) -> None:
     code = f"""
 import sys
-import dpsql.cli.demo
+import dpsql.cli.shell
 def run(): raise {stopped}
-dpsql.cli.demo.run = run
+dpsql.cli.shell.run_demo = run
 sys.argv = ["dpsql", "demo"]
 from dpsql.cli import main
 main()

@@ -15,7 +15,7 @@ from support.command_kit import dpsql_command
 from support.terminal_kit import conversation
 
 import dpsql
-from dpsql.cli import progress
+from dpsql.cli import show
 
 BAR = "\u2501"
 POLICY = """\
@@ -30,7 +30,7 @@ privacy_unit = "user_id"
 ENDLESS = """SELECT a.article FROM reads a JOIN reads b ON a.user_id = b.user_id JOIN reads c ON c.user_id = a.user_id
     WHERE a.n + b.n + c.n = -1 GROUP BY a.article TOP 1 PRIVATE"""
 SHORT = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
-HURRIED = "from dpsql.cli import progress; progress._FIRST = 0.0"
+HURRIED = "from dpsql.cli import show; show._FIRST = 0.0"
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +107,10 @@ def test_the_bar_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What DuckDB guesses does, from one part of a statement to the next."""
     session, screen = Telling([None, 0.5, 0.25, None, 0.75, 0.1]), Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_FIRST", 0.0)
-    monkeypatch.setattr(progress, "_EACH", 0.05)
+    monkeypatch.setattr(show, "_FIRST", 0.0)
+    monkeypatch.setattr(show, "_EACH", 0.05)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.show_progress(session):  # type: ignore[arg-type]
+    with show.show_progress(session):  # type: ignore[arg-type]
         while len(session.told) > 1:
             time.sleep(0.01)
         time.sleep(0.2)

@@ -14,6 +14,7 @@ from support.terminal_kit import conversation
 
 import dpsql
 from dpsql.cli.shell import COMMANDS, Shell, failure_lines, history_file, run_script
+from dpsql.curator import read_spending
 from dpsql.errors import Place, Refusal
 
 POLICY = """\
@@ -208,7 +209,11 @@ def test_an_interrupt_ends_a_query_and_not_the_shell(folder: Path, before: str) 
     with conversation(folder, before) as terminal:
         terminal.shows("dpsql>")
         terminal.types(ENDLESS.replace("\n", "\r"))
-        time.sleep(3)  # it reads
+        ends = time.monotonic() + 40
+        while not read_spending(folder / "policy.toml").entries:  # nothing is charged before
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        time.sleep(0.2)  # it reads
         terminal.types("\x03")
         terminal.shows("Interrupted. A query that had begun to read is charged in full")
         terminal.shows("dpsql>")

@@ -32,7 +32,7 @@ from dpsql.display import (
     sheet_html,
     style_sheet,
 )
-from dpsql.display.html import element, meter_html
+from dpsql.display.text import element, meter_html
 from dpsql.errors import Place
 
 HOSTILE = [

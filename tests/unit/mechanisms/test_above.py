@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.laws import SeededNoise, agree, discrete_gaussian_law, fits, goodness, rejects
 
-from dpsql.mechanisms import FullHistogram, OperatingSystemNoise, discrete_gaussian
+from dpsql.mechanisms import OperatingSystemNoise, discrete_gaussian
 from dpsql.mechanisms.sampling.above import noisy_above
 from dpsql.mechanisms.sampling.noise import BitReader
 
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Fraction, int, tuple[int, ...]]] = {
 
 def released(counts: Sequence[int], threshold: int, variance: Fraction) -> tuple[int | str, ...]:
     """Return what happened to every count."""
-    passed = noisy_above(FullHistogram.of(counts), threshold, variance=variance, noise=NOISE)
+    passed = noisy_above(np.array(counts, np.int64), threshold, variance=variance, noise=NOISE)
     assert len(dict(passed)) == len(passed)
     return tuple(dict(passed).get(at, BELOW) for at in range(len(counts)))
 
@@ -48,7 +48,7 @@ def one_law(count: int, threshold: int, variance: Fraction) -> dict[int | str, f
 
 def bulk_p_value(variance: Fraction, *, gap: int, size: int = 30_000) -> float:
     """Return the p-value of very many equal counts, which chance treats as one sample."""
-    counts = FullHistogram(np.full(size, 10**6, dtype=np.int64))
+    counts = np.full(size, 10**6, dtype=np.int64)
     passed = noisy_above(counts, 10**6 + gap, variance=variance, noise=NOISE)
     seen = Counter[Hashable](value - 10**6 for _, value in passed)
     seen[BELOW] = size - len(passed)
@@ -97,7 +97,7 @@ def test_every_place_is_chosen_as_often_as_every_other(size: int) -> None:
     def p_value() -> float:
         seen: Counter[Hashable] = Counter()
         for _ in range(4_000 // size + 500):
-            counts = FullHistogram.of([3] * size)
+            counts = np.array([3] * size, np.int64)
             seen.update(at for at, _ in noisy_above(counts, 7, variance=Fraction(4), noise=NOISE))
         return goodness(seen, dict.fromkeys(range(size), 1 / size))
 
@@ -176,7 +176,7 @@ def test_a_uniform_next_to_the_probability_is_read_on_until_it_parts(words: int,
 def test_a_choice_that_is_not_confirmed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_below", lambda *_, **__: True)
     size, gap, variance = 400_000, 151, Fraction(10**4)
-    passed = len(noisy_above(FullHistogram.of([1] * size), 1 + gap, variance=variance, noise=NOISE))
+    passed = len(noisy_above(np.array([1] * size, np.int64), 1 + gap, variance=variance, noise=NOISE))
     below = one_law(0, gap, variance)[BELOW]
     assert goodness(Counter({True: passed, False: size - passed}), {True: 1 - below, False: below}) < 1e-6
 
@@ -196,12 +196,12 @@ def test_jumps_that_are_off_by_one_are_noticed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_nothing_in_is_nothing_out() -> None:
-    assert noisy_above(FullHistogram.of([]), 5, variance=Fraction(4), noise=NOISE) == []
+    assert noisy_above(np.array([], np.int64), 5, variance=Fraction(4), noise=NOISE) == []
 
 
 def test_noise_wider_than_the_threshold_leaves_every_count_near() -> None:
     assert MODULE._starts(Fraction(10**4), 19) == [151]
-    passed = noisy_above(FullHistogram.of([1] * 3000), 20, variance=Fraction(10**4), noise=NOISE)
+    passed = noisy_above(np.array([1] * 3000, np.int64), 20, variance=Fraction(10**4), noise=NOISE)
     assert 900 <= len(passed) < 1700
 
 
@@ -224,7 +224,7 @@ def test_a_giant_is_released_and_a_million_small_counts_cost_few_draws() -> None
 
     noise, counts = Counted(1), np.ones(10**6, dtype=np.int64)
     counts[123_456] = 2**53 - 1
-    passed = noisy_above(FullHistogram(counts), 28, variance=Fraction(25), noise=noise)
+    passed = noisy_above(counts, 28, variance=Fraction(25), noise=noise)
     assert 123_456 in dict(passed)
     assert len(passed) < 10
     assert noise.drawn < 20_000

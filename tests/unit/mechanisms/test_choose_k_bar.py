@@ -11,7 +11,6 @@ import pytest
 from support.laws import ROUNDING, Counts, cks, fits, goodness, hockey_stick, label_law, one_unit_more, rejects
 
 from dpsql.accounting import ZCDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, OperatingSystemNoise
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -145,30 +144,3 @@ def test_the_histogram_is_cut_to_the_choice() -> None:
 
 def test_the_loss_is_one_item() -> None:
     assert ChooseKBar(Epsilon("0.2"), Delta("1e-6"), (5, 10)).loss == ZCDP(Rho("0.005"), Delta(0))
-
-
-@pytest.mark.parametrize("candidates", [(), (2, 2), (3, 1)])
-def test_candidates_that_are_no_ascending_set_are_refused(candidates: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"\[candidates\]"):
-        ChooseKBar(Epsilon(1), Delta("0.1"), candidates)
-
-
-@pytest.mark.parametrize(
-    ("code", "epsilon", "delta", "candidates", "bound"),
-    [
-        ("epsilon-range", "9e-10", "0.1", (1,), None),
-        ("delta-range", "1", "1", (1,), None),
-        ("k-range", "1", "0.1", (0, 1), None),
-        ("bound-range", "1", "0.1", (1,), 0),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(
-    code: str, epsilon: str, delta: str, candidates: tuple[int, ...], bound: int | None
-) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        ChooseKBar(Epsilon(epsilon), Delta(delta), candidates, bound)
-
-
-def test_more_leaders_than_the_last_candidate_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        ChooseKBar(Epsilon(1), Delta("0.1"), (1,)).choose(Histogram((2, 1), 0), NOISE)

@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 from support.laws import discrete_laplace_law, fits, goodness, rejects
 
+from dpsql.accounting import laplace_difference_offset, laplace_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms import OperatingSystemNoise, discrete_laplace
-from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset, laplace_offset
 
 NOISE = OperatingSystemNoise()
 DRAWS = 25_000

@@ -15,10 +15,8 @@ from support.laws import BOTTOM, SeededNoise, discrete_gaussian_law, goodness
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import EvidenceGate, EvidentPeeling, EvidentSelection, FullHistogram, GaussianHistogram, Noise
-from dpsql.mechanisms.base import NoisyRelease
-from dpsql.mechanisms.histogram import LabelPosition
-from dpsql.mechanisms.known_names import find_line, keep_evident
-from dpsql.mechanisms.weighted_gaussian import WeightedGaussian
+from dpsql.mechanisms.base import LabelPosition, NoisyRelease
+from dpsql.mechanisms.gaussian_threshold import WeightedGaussian, find_line, keep_evident
 from dpsql.quantities import Delta, Epsilon, Rho
 
 

@@ -12,7 +12,6 @@ from properties.mechanisms.laws.gap_choice import log_law
 from support.laws import fits, goodness, rejects
 
 from dpsql.accounting import ZCDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import GapChoice, Histogram, OperatingSystemNoise, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -54,25 +53,6 @@ def test_the_loss_is_one_item() -> None:
 def test_the_regulariser_falls_with_the_distance_from_k() -> None:
     assert distance_regulariser(3, 6, penalty=Fraction(3, 2)) == (-3, -1, 0, -1, -3, -4)
     assert distance_regulariser(2, 3, penalty=Fraction(0)) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("regulariser", [(1,), (1, 2, 3), (0.5, 1), (True, 1), (2**53, 0)])
-def test_a_regulariser_that_is_not_one_integer_for_each_k_is_refused(regulariser: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"\[regulariser\]"):
-        GapChoice(Epsilon(1), 2, regulariser)
-
-
-@pytest.mark.parametrize(("code", "epsilon", "k_bar"), [("epsilon-range", "9e-10", 1), ("k-range", "1", 0)])
-def test_parameters_that_mean_nothing_are_refused(code: str, epsilon: str, k_bar: int) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        GapChoice(Epsilon(epsilon), k_bar)
-
-
-def test_a_histogram_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        GapChoice(Epsilon(1), 1).choose(Histogram((2, 1), 0), NOISE)
-    with pytest.raises(UsageError, match=r"\[histogram-cut\]"):
-        GapChoice(Epsilon(1), 3).choose(Histogram((2, 1), 1), NOISE)
 
 
 def test_huge_gaps_are_told_apart() -> None:

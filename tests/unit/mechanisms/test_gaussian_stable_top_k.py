@@ -14,7 +14,6 @@ import pytest
 from support.laws import discrete_gaussian_law, fits, goodness, hockey_stick, one_unit_more, rejects, renyi
 
 from dpsql.accounting import ZCDP, RenyiCurve, delta_of_zcdp
-from dpsql.errors import UsageError
 from dpsql.mechanisms import GaussianGapChoice, GaussianStableTopK, Histogram, OperatingSystemNoise
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -184,19 +183,6 @@ def test_selections_follow_the_law(case: str) -> None:
 @pytest.mark.mutant
 def test_noise_of_another_variance_is_noticed() -> None:
     assert rejects(lambda: p_value("gaps", factor=4))
-
-
-def test_parameters_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[variance-range\]"):
-        GaussianGapChoice(Fraction(0), 3)
-    with pytest.raises(UsageError, match=r"\[k-range\]"):
-        GaussianGapChoice(Fraction(1), 0)
-    with pytest.raises(UsageError, match=r"\[regulariser\]"):
-        GaussianGapChoice(Fraction(1), 2, (1,))
-    with pytest.raises(UsageError, match=r"\[variance-range\]"):
-        GaussianStableTopK(Fraction(1), Fraction(0), Delta("1e-6"), 3)
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        GaussianGapChoice(Fraction(1), 1).choose(Histogram((2, 1), 0), NOISE)
 
 
 def test_huge_gaps_are_told_apart() -> None:

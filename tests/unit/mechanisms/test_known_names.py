@@ -13,7 +13,7 @@ from support.laws import SeededNoise, discrete_gaussian_law, goodness
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, WeightedGaussian
-from dpsql.mechanisms.known_names import release_beside_known
+from dpsql.mechanisms.gaussian_threshold import release_beside_known
 from dpsql.quantities import Delta, Rho
 
 VARIANCE = Fraction(1)
@@ -42,7 +42,7 @@ def expected(known: list[int], others: list[int], *, k: int, threshold: int) -> 
 def test_the_release_has_its_law(
     known: list[int], others: list[int], k: int, threshold: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.mechanisms.known_names.MANY", many)
+    monkeypatch.setattr("dpsql.mechanisms.gaussian_threshold.MANY", many)
     noise, seen = SeededNoise(11), Counter[Hashable]()
     values, histogram = np.array(known, np.int64), FullHistogram.of(others)
     for _ in range(8_000):

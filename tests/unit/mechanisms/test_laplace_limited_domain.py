@@ -17,7 +17,6 @@ from support.laplace_kit import outcomes
 from support.laws import discrete_laplace_law, fits, goodness, rejects_early
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import CountedSelection, Histogram, LaplaceLimitedDomain, OperatingSystemNoise
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -133,27 +132,6 @@ def test_a_clear_leader_is_released_with_its_count_and_the_empty_table_gives_not
     assert (selection.positions, selection.stopped_at_bottom) == ((0,), True)
     assert abs(selection.counts[0] - 2**52) < 100
     assert mechanism.select(Histogram((), 0), NOISE) == CountedSelection((), (), stopped_at_bottom=True)
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        ("epsilon-range", ("9e-10", "0.1", 1, 1, 1)),
-        ("k-range", ("1", "0.1", 0, 1, 1)),
-        ("k-range", ("1", "0.1", 3, 2, 1)),
-        ("delta-range", ("1", "0", 1, 1, 1)),
-        ("delta-range", ("1", "1", 1, 1, 1)),
-        ("bound-range", ("1", "0.1", 1, 1, 0)),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[str, str, int, int, int]) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        domain(*arguments)
-
-
-def test_more_leaders_than_k_bar_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        domain("1", "0.1", 1, 1, 1).select(Histogram((2, 1), 0), NOISE)
 
 
 def test_the_least_epsilon_works() -> None:

@@ -180,27 +180,6 @@ def test_an_empty_table_pays_one_step() -> None:
     assert selection.steps == 1
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        ("k-range", ("1", "0.1", 0, 3, None)),
-        ("k-range", ("1", "0.1", 4, 3, None)),
-        ("delta-range", ("1", "0", 1, 3, None)),
-        ("delta-range", ("1", "1", 1, 3, None)),
-        ("bound-range", ("1", "0.1", 1, 3, 0)),
-        ("epsilon-range", ("1e-10", "0.1", 1, 3, None)),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[str, str, int, int, int | None]) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        domain(*arguments)
-
-
-def test_more_leaders_than_k_bar_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        domain("1", "0.1", 1, 1, None).select(Histogram((2, 1), 0), NOISE)
-
-
 def test_the_largest_threshold_fits_the_race() -> None:
     mechanism = domain("1e-9", "1e-300", 2, 5, None)
     selection = mechanism.select(Histogram((2**53 - 1, 7), 7), NOISE)

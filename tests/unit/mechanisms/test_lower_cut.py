@@ -25,9 +25,8 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
-from dpsql.mechanisms.lower_cut import PLACES, LowerCut, find_cut
-from dpsql.mechanisms.places import Places, ReadPlaces
-from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.base import Places, ReadPlaces
+from dpsql.mechanisms.gaussian_threshold import PLACES, LowerCut, draw_passing, find_cut
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -61,7 +60,7 @@ def joint_law() -> dict[Hashable, float]:
 
 
 def few_places(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr("dpsql.mechanisms.lower_cut.PLACES", number)
+    monkeypatch.setattr("dpsql.mechanisms.gaussian_threshold.PLACES", number)
 
 
 def p_value(read: Read, draws: int = 2_500, *, cut: LowerCut = CUT) -> float:
@@ -69,7 +68,7 @@ def p_value(read: Read, draws: int = 2_500, *, cut: LowerCut = CUT) -> float:
     seen: Counter[Hashable] = Counter()
     for _ in range(draws):
         rows, told = read(cut.draw(NOISE))
-        passed = noisy_above(FullHistogram(VALUES[rows], told), THRESHOLD, variance=VARIANCE, noise=NOISE)
+        passed = draw_passing(FullHistogram(VALUES[rows], told), THRESHOLD, variance=VARIANCE, noise=NOISE)
         noisy = {int(rows[at]): shorten(value) for at, value in passed}
         seen[tuple(noisy.get(at, BELOW) for at in range(len(VALUES)))] += 1
     return goodness(seen, joint_law())

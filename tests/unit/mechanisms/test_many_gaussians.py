@@ -16,9 +16,9 @@ import pytest
 from support.laws import ScriptedNoise, agree, discrete_gaussian_law, fits, goodness, rejects
 
 from dpsql.mechanisms import OperatingSystemNoise, discrete_gaussian
-from dpsql.mechanisms.sampling.gaussian_arrays import MOST_VARIANCE, many_gaussians
+from dpsql.mechanisms.sampling.discrete_noise import MOST_VARIANCE, many_gaussians
 
-MODULE: ModuleType = import_module("dpsql.mechanisms.sampling.gaussian_arrays")
+MODULE: ModuleType = import_module("dpsql.mechanisms.sampling.discrete_noise")
 NOISE = OperatingSystemNoise()
 VARIANCES = [Fraction(1, 2**72), Fraction(1, 4), Fraction(7, 3), Fraction(400), Fraction(10**12 + 7, 10**3), 2**42]
 LAST = 2**53 - 1

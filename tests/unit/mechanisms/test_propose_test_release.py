@@ -15,7 +15,6 @@ from support.laws import (
 )
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, OperatingSystemNoise, PTRGaussian, PTRLaplace
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -65,30 +64,3 @@ def test_losses() -> None:
     assert PTRGaussian(Fraction(25), Delta("1e-6")).loss == ZCDP(Rho("0.02"), Delta("1e-6"))
     assert PTRLaplace(Epsilon("0.2"), Delta("1e-6")).loss == ZCDP(Rho("0.02"), Delta("1e-6"))
     assert PTRLaplace(Epsilon("0.2"), Delta("1e-6")).guarantee == ApproximateDP(Epsilon("0.2"), Delta("1e-6"))
-
-
-@pytest.mark.parametrize("variance", [0, -1, 10**9 + 1])
-def test_a_variance_outside_its_range_is_refused(variance: int) -> None:
-    with pytest.raises(UsageError, match=r"\[variance-range\]"):
-        PTRGaussian(Fraction(variance), Delta("0.1"))
-
-
-@pytest.mark.parametrize("delta", [0, 1])
-def test_a_delta_that_means_nothing_is_refused(delta: int) -> None:
-    with pytest.raises(UsageError, match=r"\[delta-range\]"):
-        PTRGaussian(Fraction(1), Delta(delta))
-    with pytest.raises(UsageError, match=r"\[delta-range\]"):
-        PTRLaplace(Epsilon(1), Delta(delta))
-
-
-def test_an_epsilon_too_small_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[epsilon-range\]"):
-        PTRLaplace(Epsilon("9e-10"), Delta("0.1"))
-
-
-def test_a_k_that_cannot_be_tested_is_refused() -> None:
-    test = PTRLaplace(Epsilon(1), Delta("0.1"))
-    with pytest.raises(UsageError, match=r"\[k-range\]"):
-        test.release(Histogram((2, 1), 0), 0, noise=NOISE)
-    with pytest.raises(UsageError, match=r"\[histogram-cut\]"):
-        test.release(Histogram((2, 1), 1), 3, noise=NOISE)

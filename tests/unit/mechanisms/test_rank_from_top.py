@@ -12,7 +12,8 @@ import pytest
 from support.laws import SeededNoise, goodness, renyi
 
 from dpsql.errors import UsageError
-from dpsql.mechanisms.rank_from_top import FALSE_ALARM, FALSE_BIN, TILT, RankFromTop
+from dpsql.mechanisms.base import FALSE_ALARM
+from dpsql.mechanisms.quantiles import FALSE_BIN, TILT, RankFromTop
 from dpsql.quantities import Epsilon, Rho
 
 Histogram = tuple[int, ...]

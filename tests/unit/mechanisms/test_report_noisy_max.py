@@ -239,18 +239,3 @@ def test_losses() -> None:
     assert OneShotLaplace(Epsilon("0.2"), 4).loss == ZCDP(Rho("0.005"), Delta(0))
     for mechanism in (PermuteAndFlip(Epsilon("0.2")), OneShotLaplace(Epsilon("0.2"), 3)):
         assert mechanism.guarantee == ApproximateDP(Epsilon("0.2"), Delta(0))
-
-
-@pytest.mark.parametrize("kind", [NoisyMaxGumbel, PermuteAndFlip, OneShotLaplace])
-def test_an_epsilon_too_small_is_refused(kind: type[PermuteAndFlip]) -> None:
-    with pytest.raises(UsageError, match=r"\[epsilon-range\]"):
-        kind(Epsilon("9e-10"))
-
-
-def test_other_parameters_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[k-range\]"):
-        OneShotLaplace(Epsilon(1), 0)
-    with pytest.raises(UsageError, match=r"\[variance-range\]"):
-        NoisyMaxGaussian(Fraction(0))
-    with pytest.raises(UsageError, match=r"\[items-range\]"):
-        NoisyMaxGaussian(Fraction(1)).curve(0)

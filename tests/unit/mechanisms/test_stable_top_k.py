@@ -13,7 +13,6 @@ from scipy import stats
 from support.laws import SeededNoise, fits, goodness, rejects_early
 
 from dpsql.accounting import ZCDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, OperatingSystemNoise, StableTopK
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -91,26 +90,6 @@ def test_only_groups_that_exist_are_released() -> None:
     selections = [mechanism.select(histogram, SeededNoise(seed)) for seed in range(500)]
     assert any(selection.k > 2 and selection.positions == {0, 1} for selection in selections)
     assert all(selection.positions is None or selection.positions <= {0, 1} for selection in selections)
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        ("k-range", ("1", "0.1", 0)),
-        ("delta-range", ("1", "0", 1)),
-        ("delta-range", ("1", "1", 1)),
-        ("epsilon-range", ("0.00009", "0.1", 1)),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[str, str, int]) -> None:
-    epsilon, delta, k_bar = arguments
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        StableTopK(Epsilon(epsilon), Delta(delta), k_bar)
-
-
-def test_more_leaders_than_k_bar_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        StableTopK(Epsilon(1), Delta("0.1"), 1).select(Histogram((2, 1), 0), NOISE)
 
 
 def test_the_least_epsilon_works() -> None:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Hashable
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from properties.mechanisms.laws.top_stable import THIRD
@@ -19,7 +18,6 @@ from support.laws import (
 from support.top_stable_kit import Variant, law_of_positions, stable, tails
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, OperatingSystemNoise, TopStable, TopStableSelection
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -130,30 +128,3 @@ def test_the_loss_is_that_of_the_tests_and_of_the_draws_that_were_made() -> None
 def test_one_giant_count_is_released() -> None:
     mechanism = stable("1", "1e-9", 1, 4)
     assert mechanism.select(Histogram((2**53 - 1,), 0), NOISE) == TopStableSelection(1, frozenset({0}), ())
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        ("epsilon-range", ("9e-10", "0.1", 1, 1)),
-        ("epsilon-range", ("1", "0.1", 1, 1, "9e-10")),
-        ("k-range", ("1", "0.1", 0, 1)),
-        ("k-range", ("1", "0.1", 3, 2)),
-        ("delta-range", ("1", "0", 1, 1)),
-        ("delta-range", ("1", "1", 1, 1)),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(UsageError, match=rf"\[{code}\]"):
-        stable(*arguments)
-
-
-@pytest.mark.parametrize("share", [0, 1, Fraction(3, 2)])
-def test_a_share_that_means_nothing_is_refused(share: Fraction) -> None:
-    with pytest.raises(UsageError, match=r"\[share-range\]"):
-        TopStable(Epsilon(1), Delta("0.1"), 1, 1, Fraction(share))
-
-
-def test_more_leaders_than_k_bar_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
-        stable("1", "0.1", 1, 1).select(Histogram((2, 1), 0), NOISE)

@@ -29,7 +29,7 @@ from dpsql.mechanisms import (
 )
 from dpsql.mechanisms.domain_discovery import Discovery
 from dpsql.mechanisms.gate import Look, bound_weight_sum
-from dpsql.mechanisms.lower_cut import PLACES, find_cut
+from dpsql.mechanisms.gaussian_threshold import PLACES, find_cut
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
@@ -69,7 +69,9 @@ def test_where_nothing_is_there_a_query_costs_the_allowed_share_on_average(k: in
     looks = make(k)
     p = looks.open_probability
     assert Fraction(6, 100) + p * Fraction(94, 100) == share
-    tails = [discrete_gaussian_tail(looks.second.variance, int(looks.height * looks.second.whole) - n) for n in (0, 1)]
+    tails = [
+        discrete_gaussian_tail(looks.gate.look.variance, int(looks.height * looks.gate.look.whole) - n) for n in (0, 1)
+    ]
     assert tails[0] <= p == pytest.approx(tails[1], rel=1e-5)
 
 
@@ -101,14 +103,16 @@ def test_the_second_look_is_the_excess_of_the_k_heaviest_over_a_fifth_of_the_thr
     threshold = looks.weighted.threshold
     assert looks.threshold == threshold
     root = math.sqrt(min(k, cap)) * WEIGHT_STEPS
-    assert root <= looks.second.sensitivity < root + 1
-    assert looks.second.variance == Fraction(looks.second.sensitivity**2) / (2 * Fraction(3, 100) * looks.rho.value)
-    assert looks.second.whole == k * threshold
+    assert root <= looks.gate.look.sensitivity < root + 1
+    assert looks.gate.look.variance == Fraction(looks.gate.look.sensitivity**2) / (
+        2 * Fraction(3, 100) * looks.rho.value
+    )
+    assert looks.gate.look.whole == k * threshold
     weights = [threshold // 5, threshold // 5 + 7, 10 * threshold, threshold // 9, threshold // 5 + 9]
     seen = sorted([0, 7, 14 * threshold // 5, 0, 9], reverse=True)
-    assert looks.add_weights(np.array(weights, np.int64)) == sum(seen[:k])
-    assert looks.add_weights(np.array([], np.int64)) == 0
-    assert looks.add_weights(np.full(k + 3, threshold, np.int64)) == k * (threshold - threshold // 5)
+    assert looks.gate.add(np.array(weights, np.int64)) == sum(seen[:k])
+    assert looks.gate.add(np.array([], np.int64)) == 0
+    assert looks.gate.add(np.full(k + 3, threshold, np.int64)) == k * (threshold - threshold // 5)
 
 
 def plain_choice(looks: TwoLooks, first: Fraction, second: Fraction, *, height: Fraction) -> Answerer:
@@ -170,18 +174,18 @@ def test_the_first_look_has_the_noise_of_its_loss_around_the_sum(groups: int) ->
 def test_the_second_look_has_the_noise_of_its_loss_around_the_sum(groups: int) -> None:
     looks = make(10)
     weights = np.linspace(2 * looks.threshold, 1, groups).astype(np.int64)
-    total = looks.add_weights(weights)
+    total = looks.gate.add(weights)
     assert (total > 0) == (groups > 0)
     seen = [looks.look_at_weights(weights, NOISE) for _ in range(20)]
-    assert max(abs(each - Fraction(total, looks.second.whole)) for each in seen) > 0
-    assert fits(lambda: binned(looks.second, total, 4_000))
+    assert max(abs(each - Fraction(total, looks.gate.look.whole)) for each in seen) > 0
+    assert fits(lambda: binned(looks.gate.look, total, 4_000))
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("second", [False, True])
 def test_a_look_of_another_noise_is_noticed(monkeypatch: pytest.MonkeyPatch, second: bool) -> None:
     looks = make(10)
-    look, judge = (looks.second, binned) if second else (looks.first, by_steps)
+    look, judge = (looks.gate.look, binned) if second else (looks.first, by_steps)
     louder = replace(look, sensitivity=look.sensitivity * 6 // 5)
     monkeypatch.setattr(Look, "draw", lambda self, total, noise: DRAW(replace(louder, whole=self.whole), total, noise))
     assert rejects_early(lambda draws: judge(look, 0, draws), 12_000)
@@ -192,7 +196,7 @@ def test_a_look_of_another_noise_is_noticed(monkeypatch: pytest.MonkeyPatch, sec
 @pytest.mark.parametrize("k", [1, 5, 10, 100])
 def test_on_no_row_the_second_look_opens_with_the_allowed_probability(k: int) -> None:
     looks = make(k)
-    height, second, nothing = looks.height, looks.second, looks.add_weights(np.array([], np.int64))
+    height, second, nothing = looks.height, looks.gate.look, looks.gate.add(np.array([], np.int64))
 
     def p_value() -> float:
         opened = sum(second.draw(nothing, NOISE) >= height for _ in range(3_000))
@@ -206,8 +210,8 @@ def test_each_mechanism_answers_with_its_probability(counts: list[int], each: in
     looks = make(4, "1", k_bar=10)
     leaders = Histogram.of_leaders(tuple(sorted(counts, reverse=True)[:11]), 10)
     weights = np.array(counts, np.int64) * unit_weight(each)
-    first, second, height = looks.first, looks.second, float(looks.height)
-    seen, heavy = looks.add_leads(leaders), looks.add_weights(weights) / second.whole
+    first, second, height = looks.first, looks.gate.look, float(looks.height)
+    seen, heavy = looks.add_leads(leaders), looks.gate.add(weights) / second.whole
     spread, law = math.sqrt(second.variance) / second.whole, Counter[Hashable]()
     for n, mass in discrete_gaussian_law(first.variance).items():
         z = (seen + n) / first.whole
@@ -238,7 +242,7 @@ def test_the_shares_never_add_up_to_more_than_k_items(k: int, epsilon: str) -> N
     looks = make(k, epsilon)
     item, looked = BoundedRange(Epsilon(epsilon)).rho.value, Fraction(3, 100) * looks.rho.value
     assert looks.rho.value == k * item
-    assert looks.first.rho.value == looks.second.rho.value == looked
+    assert looks.first.rho.value == looks.gate.look.rho.value == looked
     for answerer, count in ((Answerer.AT_ONCE, 1), (Answerer.LEADERS, 2)):
         domain = looks.leaders(answerer)
         assert domain.k == k
@@ -314,7 +318,7 @@ def one_look(looks: TwoLooks, _: Answerer, loss: ZCDP) -> ZCDP:
 
 
 def drawn_again(choose: Callable[..., Answerer | None], looks: TwoLooks, *seen: Fraction) -> Answerer | None:
-    return choose(looks, *seen[:1], *(looks.second.draw(0, NOISE) for _ in seen[1:]))
+    return choose(looks, *seen[:1], *(looks.gate.look.draw(0, NOISE) for _ in seen[1:]))
 
 
 @pytest.mark.mutant
@@ -388,10 +392,10 @@ def test_no_unit_changes_the_second_sum_by_more_than_its_sensitivity(k: int, cap
     added = np.array([0, *(unit_weight(each) for each in range(1, groups + 1))])[number]
     there = here + own * added[:, None]
     for at in range(0, pairs, 200):
-        assert looks.add_weights(here[at]) == sum_heaviest(here[at : at + 1], looks)[0]
-        assert looks.add_weights(there[at][there[at] > 0]) == sum_heaviest(there[at : at + 1], looks)[0]
+        assert looks.gate.add(here[at]) == sum_heaviest(here[at : at + 1], looks)[0]
+        assert looks.gate.add(there[at][there[at] > 0]) == sum_heaviest(there[at : at + 1], looks)[0]
     moved = np.abs(sum_heaviest(there, looks) - sum_heaviest(here, looks)).max()
-    assert 0.9999 * looks.second.sensitivity < moved <= looks.second.sensitivity
+    assert 0.9999 * looks.gate.look.sensitivity < moved <= looks.gate.look.sensitivity
     if min(k, cap) > 1:  # the mistake: noise for one group
         assert moved > bound_weight_sum(min(k, cap) - 1, steps=WEIGHT_STEPS)
         assert moved > 1.4 * WEIGHT_STEPS
@@ -435,12 +439,12 @@ def test_rows_below_the_cut_change_nothing_of_the_second_look(epsilon: str, delt
     assert cut.releases == releases(looks)
     for _ in range(200):
         weights = (random_.random(random_.integers(0, 3 * k)) ** 4 * 3 * looks.threshold).astype(np.int64) + 1
-        assert looks.add_weights(weights) == looks.add_weights(weights[weights >= cut.value])
+        assert looks.gate.add(weights) == looks.gate.add(weights[weights >= cut.value])
     # the mistake: at the cut of the releases alone a unit more lifts k rows over it, each by all that was not seen
     before = np.full(k, own.value - 1, np.int64)
-    assert looks.add_weights(before) > 0 == looks.add_weights(before[before >= own.value])
-    jump = looks.add_weights(before + unit_weight(k))
-    assert jump > looks.second.sensitivity
+    assert looks.gate.add(before) > 0 == looks.gate.add(before[before >= own.value])
+    jump = looks.gate.add(before + unit_weight(k))
+    assert jump > looks.gate.look.sensitivity
 
 
 def releases(looks: TwoLooks) -> tuple[tuple[int, Fraction], ...]:
@@ -511,8 +515,8 @@ def test_what_can_be_asked_can_be_drawn(epsilon: str, delta: str, k: int) -> Non
     empty = np.array([], np.int64)
     first, second = looks.look_at_counts(Histogram((), 0), NOISE), looks.look_at_weights(empty, NOISE)
     assert looks.choose(first, second) is not None
-    tail = NormalDist().inv_cdf(1 - float(looks.open_probability)) * math.sqrt(looks.second.variance)
-    assert float(looks.height * looks.second.whole) == pytest.approx(tail, rel=1e-3)
+    tail = NormalDist().inv_cdf(1 - float(looks.open_probability)) * math.sqrt(looks.gate.look.variance)
+    assert float(looks.height * looks.gate.look.whole) == pytest.approx(tail, rel=1e-3)
 
 
 def test_more_leaders_than_k_bar_are_refused() -> None:

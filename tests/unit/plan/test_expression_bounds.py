@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -19,7 +19,7 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import Measure
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import parse_type
+from dpsql.sql.ir.tree import Type, parse_type
 from dpsql.terms import Terms
 
 ROWS, UNITS, EXPRESSIONS = 4, 1_500, 160
@@ -257,35 +257,36 @@ def _take_first(forms: object) -> object:
     return max(known, key=lambda form: sum(form.values()), default={})
 
 
-def _ignore_null(level: expression_bounds._Level, arguments: tuple[object, ...]) -> object:
-    known = [replace(found, is_present=True) for found in map(level.find, arguments) if found is not None]  # type: ignore[arg-type]
+def _ignore_null(level: expression_bounds._Level, known: Sequence[expression_bounds._Bound]) -> object:
+    known = [replace(each, is_present=True) for each in known]
     up = min((each.up for each in known), key=level.total)
     return replace(expression_bounds._either(known), high=min(each.high for each in known), up=up)  # type: ignore[type-var]
 
 
-def _take_up_alone(level: expression_bounds._Level, arguments: tuple[object, ...]) -> object:
-    found = level.find(arguments[0])  # type: ignore[arg-type]
-    return None if found is None else replace(found, low=Fraction(0), high=max(found.high, -found.low), down={})
+def _take_up_alone(function: str, one: expression_bounds._Bound, *, type_: Type) -> object:
+    if function != "abs":
+        return FIND_OF_ONE(function, one, type_=type_)
+    return replace(one, low=Fraction(0), high=max(one.high, -one.low), down={})
 
 
-def _multiply_ups(level: expression_bounds._Level, arguments: tuple[object, ...]) -> object:
-    one, other = map(level.find, arguments)  # type: ignore[arg-type]
-    if one is None or other is None:
-        return None
+def _multiply_ups(
+    level: expression_bounds._Level, one: expression_bounds._Bound, other: expression_bounds._Bound
+) -> object:
     up = expression_bounds._scale(one.up, max(other.high, Fraction(0)))
     down = expression_bounds._scale(one.down, max(other.high, Fraction(0)))
-    return replace(level.product(arguments), up=up, down=down)  # type: ignore[arg-type, type-var]
+    return replace(MULTIPLY(level, one, other), up=up, down=down)
 
 
+FIND_OF_ONE, MULTIPLY = expression_bounds._find_of_one, expression_bounds._Level._multiply
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "larger total in CASE": lambda patch: patch.setattr(expression_bounds, "_larger", _take_first),
     "no swap in minus": lambda patch: patch.setattr(
         expression_bounds, "_negate", lambda bound: replace(bound, low=-bound.high, high=-bound.low)
     ),
-    "no NULL in LEAST": lambda patch: patch.setitem(expression_bounds._CALLS, "least", _ignore_null),  # type: ignore[arg-type]
+    "no NULL in LEAST": lambda patch: patch.setattr(expression_bounds._Level, "_least", _ignore_null),
     "ROUND adds 0": lambda patch: patch.setattr(expression_bounds, "_round", lambda found, step: found),  # noqa: ARG005
-    "ABS takes up alone": lambda patch: patch.setitem(expression_bounds._CALLS, "abs", _take_up_alone),  # type: ignore[arg-type]
-    "product of ups": lambda patch: patch.setitem(expression_bounds._CALLS, "*", _multiply_ups),  # type: ignore[arg-type]
+    "ABS takes up alone": lambda patch: patch.setattr(expression_bounds, "_find_of_one", _take_up_alone),
+    "product of ups": lambda patch: patch.setattr(expression_bounds._Level, "_multiply", _multiply_ups),
 }
 
 

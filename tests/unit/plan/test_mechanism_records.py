@@ -19,8 +19,7 @@ from dpsql.mechanisms import GaussianHistogram
 from dpsql.plan.identity import replay_key
 from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
-from dpsql.plan.mechanisms.record import Auto, Mechanism, Need, QueryKind, Reads
-from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.record import Auto, Mechanism, MechanismRequest, Need, QueryKind, Reads
 from dpsql.session import Session
 
 ROOT = Path(__file__).parents[3]

@@ -17,8 +17,8 @@ from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.mechanisms.base import Groups
-from dpsql.plan.mechanisms.choice import Candidate, list_records, take_cheapest
-from dpsql.plan.mechanisms.record import Auto, QueryKind, assume_groups_per_unit
+from dpsql.plan.mechanisms.choice import list_records, take_cheapest
+from dpsql.plan.mechanisms.record import Auto, Candidate, QueryKind, assume_groups_per_unit
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
 from dpsql.quantities import Delta, Rho
 from dpsql.report.forecast import expected_recall
@@ -476,7 +476,7 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
 
     def share(units: int, draws: int = 300) -> float:
         row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))
-        return sum(len(found.mechanism_plan.draw(row, noise).rows) for _ in range(draws)) / draws
+        return sum(len(found.mechanism.plan(found.request).draw(row, noise).rows) for _ in range(draws)) / draws
 
     units = round(found.prediction.units)
     assert 0.44 <= share(units, 2_000) <= 0.56
@@ -497,7 +497,7 @@ def test_groups_of_the_units_predicted_come_back_as_often_as_not_after_a_look(
 
     def share(units: int, draws: int = 200) -> float:
         rows = Groups(np.full(k, units, np.int64), np.full(k, units * weight, np.int64))
-        return sum(len(found.mechanism_plan.draw(rows, noise).rows) for _ in range(draws)) / draws / k
+        return sum(len(found.mechanism.plan(found.request).draw(rows, noise).rows) for _ in range(draws)) / draws / k
 
     assert 0.28 <= share(units, 500) <= 0.72
     assert share(units // 2) < 0.05
@@ -513,7 +513,7 @@ def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str
     found, noise = candidate(plan, name), SeededNoise(5)
     lead = int(found.prediction.units) + 1
     groups = Groups(np.array([lead] * k + [0] * (40 - k), np.int64))
-    right = sum(set(found.mechanism_plan.draw(groups, noise).rows) == set(range(k)) for _ in range(400))
+    right = sum(set(found.mechanism.plan(found.request).draw(groups, noise).rows) == set(range(k)) for _ in range(400))
     assert right >= 200
 
 
@@ -533,7 +533,7 @@ def test_recall_is_the_share_of_those_that_stand_out() -> None:
     assert len(candidates) == 9
     for each in candidates:
         found = expected_recall(each, (10**8, 10**7, 2, 1, 1), k=4, noise=SeededNoise(1))
-        if each.name == "two_looks" or getattr(each.mechanism_plan, "gate", None) is not None:
+        if each.name == "two_looks" or getattr(each.mechanism.plan(each.request), "gate", None) is not None:
             assert 0.3 < found <= 0.5  # a look may miss that half of them stand out
         else:
             assert found == 0.5

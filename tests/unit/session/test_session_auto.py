@@ -260,7 +260,7 @@ def test_what_is_no_count_of_a_group_is_left_out_of_the_guess() -> None:
     assert plan.query.assumed is not None
     assert plan.query.assumed.counts == (MAX_UNITS, 3, 1)
     for each in plan.considered:
-        looks = each.name == "two_looks" or getattr(each.mechanism_plan, "gate", None) is not None
+        looks = each.name == "two_looks" or getattr(each.mechanism.plan(each.request), "gate", None) is not None
         assert each.recall is not None
         assert (0 if looks else 1 / 3) <= each.recall < 1  # one of 30 is often too few for a look
 

@@ -18,7 +18,7 @@ import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.intervals import widen_quotients
 from dpsql.plan.measures.bounds import refine_coupled
-from dpsql.plan.mechanisms import CountNoise
+from dpsql.plan.mechanisms.base import CountNoise
 from dpsql.plan.release import describe_noise, find_place
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure, Weight

@@ -24,11 +24,11 @@ from dpsql.accounting import (
     TheoremTwoFilter,
     item_epsilon,
     items_bought,
+    laplace_offset,
 )
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
-from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.open_ledger import open_ledger
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.quantities import Delta, Epsilon

@@ -82,9 +82,8 @@ def test_of_names_without_rows_hardly_ever_one_is_returned(session: Session, mec
     query = ask(MECHANISMS[mechanism], counts=counts)
     answers = [session.sql(query) for _ in range(30)]
     assert {answer.receipt.known for answer in answers} == {NAMES}
-    todo = (
-        "A plan of known names that are `request.evident` needs an evidence line, as in dpsql/plan/mechanisms/joint.py."
-    )
+    line = "as in dpsql/plan/mechanisms/candidates.py"
+    todo = f"A plan of known names that are `request.evident` needs an evidence line, {line}."
     assert all(answer.receipt.evident for answer in answers), todo
     assert sum(len(answer) > 0 for answer in answers) < 9  # of 1.5; 9 or more in 1 of 10,000 runs
     empty = next(answer for answer in answers if not len(answer))
@@ -303,7 +302,7 @@ def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: 
     with opened() as own:
         know(own)
         query = ask(WEIGHTED, fresh=False)
-        monkeypatch.setattr("dpsql.plan.mechanisms.request.MechanismRequest.evident", False)
+        monkeypatch.setattr("dpsql.plan.mechanisms.record.MechanismRequest.evident", False)
         monkeypatch.setattr("dpsql.session.planning", _Earlier(earlier))
         first = own.sql(query)
         monkeypatch.undo()

@@ -15,7 +15,7 @@ from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_
 import dpsql
 from dpsql.mechanisms import LimitedDomain
 from dpsql.plan import Plan, compute_release_key
-from dpsql.plan.mechanisms.limited_domain import ChosenLimitedDomainPlan
+from dpsql.plan.mechanisms.leaders import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")

@@ -12,7 +12,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.engines import Statement, open_exact
-from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS
+from dpsql.mechanisms.gaussian_threshold import WEIGHT_STEPS
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan import build_statement, release
-from dpsql.plan.mechanisms import Groups, MechanismOutput
+from dpsql.plan.mechanisms.base import Groups, MechanismOutput
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.session import Session
@@ -27,7 +27,7 @@ WEIGHTED = "mechanism = weighted_gaussian, gate = false"
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Gaussian noise be 0, so that what the engine read can be seen; thresholds and choices stay as they are."""
-    for module in ("known_names", "noisy_counts", "sampling.above"):
+    for module in ("gaussian_threshold", "noisy_counts", "sampling.above"):
         monkeypatch.setattr(f"dpsql.mechanisms.{module}.discrete_gaussian", lambda *_, count: [0] * count)
 
 
@@ -425,7 +425,7 @@ def test_an_answer_stored_by_an_earlier_version_is_of_no_use_and_no_harm(monkeyp
 
 
 def test_the_oldest_names_are_kept_up_to_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.plan.identity.known_names.MOST_NAMES", 2)
+    monkeypatch.setattr("dpsql.plan.identity.stored_release.MOST_NAMES", 2)
     session = opened(*READS)
     session.sql(top(1, f"{EXACT}, {WEIGHTED}"))
     session.sql(BROAD)

@@ -446,7 +446,7 @@ def test_an_answer_of_an_earlier_version_is_found_by_the_key_of_its_release(
     example: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(example) as session, monkeypatch.context() as earlier:
-        earlier.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])  # counts shared no total
+        earlier.setattr("dpsql.plan.mechanisms.draws._list_sharing", lambda *_: [])  # counts shared no total
         plan, first = session.explain(SQL), session.sql(SQL)
         stored = session._dependencies.ledger.stored(plan.key, None)
     assert stored is not None

@@ -243,7 +243,7 @@ def test_a_plan_has_no_places_and_shows_none(second: bool, monkeypatch: pytest.M
 @pytest.fixture
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Gaussian noise be 0, so that what the engine read can be seen; thresholds and choices stay as they are."""
-    for module in ("known_names", "noisy_counts", "sampling.above"):
+    for module in ("gaussian_threshold", "noisy_counts", "sampling.above"):
         monkeypatch.setattr(f"dpsql.mechanisms.{module}.discrete_gaussian", lambda *_, count: [0] * count)
 
 

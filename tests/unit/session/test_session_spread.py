@@ -14,7 +14,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.answer_json import encode_answer
 from dpsql.engines import Statement, open_exact
-from dpsql.plan.measures.spread import MOST_ROWS
+from dpsql.plan.measures.coupled import MOST_ROWS
 from dpsql.session import Session
 from dpsql.sql.ir.measures import SPREADS, Aggregate
 

@@ -92,7 +92,7 @@ def test_the_charge_is_that_of_independent_noise(session: Session, monkeypatch: 
     options = f"{FRESH}, mechanism = limited_domain"
     shared = asked(session, options=options).receipt
     assert (shared.items_charged, shared.total is not None) == (20, True)
-    monkeypatch.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])
+    monkeypatch.setattr("dpsql.plan.mechanisms.draws._list_sharing", lambda *_: [])
     alone = asked(session, options=options).receipt
     assert (alone.items_charged, alone.loss, alone.total) == (shared.items_charged, shared.loss, None)
 
@@ -189,7 +189,7 @@ def test_a_stored_answer_has_its_total_and_one_of_an_earlier_version_has_none(
 ) -> None:
     with session_on(fill(), policy()) as opened:
         with monkeypatch.context() as earlier:
-            earlier.setattr("dpsql.plan.mechanisms.counts_by_item._list_sharing", lambda *_: [])
+            earlier.setattr("dpsql.plan.mechanisms.draws._list_sharing", lambda *_: [])
             old = asked(opened, 3, "epsilon = 0.3")
         new = asked(opened, 4, "epsilon = 0.3")
         ledger = opened._dependencies.ledger

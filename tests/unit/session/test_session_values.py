@@ -20,7 +20,7 @@ from dpsql.engines import open_exact
 from dpsql.errors import BudgetExceeded, LedgerError, PolicyError
 from dpsql.plan import Plan, build_plan, build_statement
 from dpsql.session import Session
-from dpsql.sql.analysis import charged_values
+from dpsql.sql.analysis import row_facts
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import Call, Derived, Expression, FromWhere, InQuery
@@ -156,12 +156,12 @@ def choose_after_where(
     assert isinstance(found, InQuery)
     grouped = found.source.body.source
     assert isinstance(grouped, Derived)
-    where = charged_values.In(canonicalize(value), wanted)  # type: ignore[arg-type]
+    where = row_facts.In(canonicalize(value), wanted)  # type: ignore[arg-type]
     other = replace(grouped, body=FromWhere(grouped.body.source, where))
     return replace(found, source=replace(found.source, body=replace(found.source.body, source=other)))
 
 
-charged_values_of = charged_values._select_units
+charged_values_of = row_facts._select_units
 
 
 @pytest.mark.mutant
@@ -177,7 +177,7 @@ def test_a_unit_whose_value_is_chosen_otherwise_pays_twice(
     def count_twice(chosen: tuple[Callable[..., Expression], ...]) -> set[int]:
         found = []
         for sql, select in zip(queries, chosen, strict=True):
-            monkeypatch.setattr(charged_values, "_select_units", select)
+            monkeypatch.setattr(row_facts, "_select_units", select)
             with ExitStack() as stack:
                 known = {unit: stack.enter_context(opened_like(session)) for unit, session in sessions.items()}
                 found.append(moving_units(known, sql))
@@ -204,7 +204,7 @@ def below_not(condition: Expression, source: object, *, table: object) -> object
     return read_condition(inner, source, table=table)  # type: ignore[arg-type]
 
 
-read_condition = charged_values._read_condition
+read_condition = row_facts._read_condition
 
 
 @pytest.mark.mutant
@@ -221,7 +221,7 @@ def test_what_is_not_certain_names_no_value(
 ) -> None:
     statement = f"SELECT article FROM reads WHERE {sql} GROUP BY article TOP 2 PRIVATE"
     assert sessions[None].explain(statement).charged_values == ()
-    monkeypatch.setattr(charged_values, name, mutant)
+    monkeypatch.setattr(row_facts, name, mutant)
     with opened_like(sessions[None]) as session:
         assert session.explain(statement).charged_values != ()
 
@@ -269,8 +269,8 @@ def test_too_many_or_too_long_values_name_none(sessions: dict[int | None, Sessio
         sql = f"SELECT article FROM reads WHERE country IN ({listed}) GROUP BY article TOP 2 PRIVATE"
         return len(sessions[None].explain(sql).charged_values)
 
-    assert named([str(at) for at in range(charged_values.MAX_VALUES)]) == charged_values.MAX_VALUES
-    assert named([str(at) for at in range(charged_values.MAX_VALUES + 1)]) == 0
+    assert named([str(at) for at in range(row_facts.MAX_VALUES)]) == row_facts.MAX_VALUES
+    assert named([str(at) for at in range(row_facts.MAX_VALUES + 1)]) == 0
     assert named(["x" * 200]) == 1
     assert named(["x" * 201]) == 0
     assert named(["a\nb"]) == 0

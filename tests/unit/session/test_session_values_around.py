@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from support.values_kit import ROWS, STATEMENTS, data_file, policy_of
 
 import dpsql
-from dpsql.cli.app import app
+from dpsql.cli import app
 from dpsql.curator import materialize, read_spending
 from dpsql.engines import RecordingEngine, find_data_version, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine

@@ -18,7 +18,7 @@ import dpsql
 from dpsql.accounting import ZCDP, PureLoss, Steps
 from dpsql.curator import suggest_bounds
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
-from dpsql.mechanisms.rank_from_top import RankFromTop
+from dpsql.mechanisms.quantiles import RankFromTop
 from dpsql.policy.tables import check_bounds
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.report.found_bounds import BoundsSuggestion, FoundBound, collect_bounds, widen_bounds

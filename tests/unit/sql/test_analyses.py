@@ -11,10 +11,10 @@ import pytest
 from support.sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables
 
 from dpsql.errors import Error
-from dpsql.sql.analysis.cache import MAX_STATEMENT_LENGTH, MAX_STATEMENTS, AnalysisCache
+from dpsql.sql.analysis.analyze import MAX_STATEMENT_LENGTH, MAX_STATEMENTS, AnalysisCache
 from dpsql.sql.ir.statements import PrivateQuery
 
-MODULE: ModuleType = import_module("dpsql.sql.analysis.cache")
+MODULE: ModuleType = import_module("dpsql.sql.analysis.analyze")
 CATALOG = catalog_of(corpus_tables(), {"reads": "user_id"}, ["countries"])
 TOP = "SELECT article FROM reads {}GROUP BY article TOP 3 PRIVATE"
 PLAIN = TOP.format("")

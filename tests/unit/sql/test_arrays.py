@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from support.sql_reference import accepts_pattern, catalog_of, nasty_tables
 
 from dpsql.errors import Refusal, UsageError
-from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.cache import prepare_statement
+from dpsql.sql.analysis.analyze import analyze, prepare_statement
 from dpsql.sql.ir.statements import Statement
 from dpsql.sql.syntax.parameters import ParameterValues, parse_text_array
 

@@ -20,7 +20,7 @@ from support.sql_reference import (
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.public_query import is_empty_by_text
+from dpsql.sql.analysis.row_facts import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import BIGINT, TEXT

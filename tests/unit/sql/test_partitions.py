@@ -15,7 +15,7 @@ from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.domains import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import PrivateQuery, TableDomain
-from dpsql.sql.rewrite.contributions import Bound
+from dpsql.sql.rewrite.bounding import Bound
 from dpsql.sql.rewrite.engine_query import rewrite_all, rewrite_leaders
 
 CON = duckdb.connect()

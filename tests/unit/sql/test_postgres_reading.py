@@ -6,8 +6,7 @@ import pytest
 from support.sql_reference import accepts_pattern, catalog_of, nasty_tables
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.cache import find_key, prepare_statement
+from dpsql.sql.analysis.analyze import analyze, find_key, prepare_statement
 from dpsql.sql.ir.statements import Statement
 from dpsql.sql.syntax.parameters import ParameterValues
 

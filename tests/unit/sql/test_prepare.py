@@ -11,8 +11,7 @@ from support.sql_reference import NOON, accepts_pattern, catalog_of
 from support.sql_statements import open_tables, public_statement
 
 from dpsql.errors import Error
-from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.cache import UNKNOWN, prepare_statement
+from dpsql.sql.analysis.analyze import UNKNOWN, analyze, prepare_statement
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import Family, Type
 from dpsql.sql.lexer import scan

@@ -21,7 +21,7 @@ from support.laws import cks
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import GaussianHistogram, unit_weight
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, bound_weight_sum, find_open_probability
-from dpsql.mechanisms.weighted_gaussian import weighted_threshold
+from dpsql.mechanisms.gaussian_threshold import weighted_threshold
 from dpsql.quantities import Delta, Rho
 
 

@@ -32,7 +32,7 @@ from dpsql.mechanisms import (
     StableTopK,
     TopStable,
 )
-from dpsql.mechanisms.weighted_gaussian import unit_weight, weighted_threshold
+from dpsql.mechanisms.gaussian_threshold import unit_weight, weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 UNIVERSE = "abc"

@@ -25,8 +25,8 @@ from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Selection, unit_weight
 from dpsql.mechanisms.domain_discovery import Discovery
 from dpsql.mechanisms.gate import Look
+from dpsql.mechanisms.gaussian_threshold import weighted_threshold
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
-from dpsql.mechanisms.weighted_gaussian import weighted_threshold
 from dpsql.quantities import Delta, Epsilon, Rho
 
 STEPS = 10  # of fixed point in a weight

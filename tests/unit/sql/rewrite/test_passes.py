@@ -18,7 +18,7 @@ from dpsql.sql.ir import transforms
 from dpsql.sql.ir.catalog import Catalog, MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render import duckdb as render
-from dpsql.sql.rewrite.contributions import Bound
+from dpsql.sql.rewrite.bounding import Bound
 from dpsql.sql.rewrite.engine_query import EngineQuery, rewrite_leaders
 from dpsql.sql.rewrite.use_materialized import use_materialized
 
