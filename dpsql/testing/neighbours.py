@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 
 import pyarrow as pa
@@ -102,11 +102,7 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
     found = rewrite_query(whole, written.catalog)
     if found is None:
         return ""
-    statement = build_statement(found)
-    read = [
-        run_statement(held.engine, replace(statement, sql=_addressed(statement.sql, written, held=held)))
-        for held in (among.together, among.without, among.alone)
-    ]
+    read = [_read(whole, held, kit) for held in (among.together, among.without, among.alone)]
     if found.has_total:
         totals = [table.column(table.num_columns - 1).to_pylist() for table in read]
         if any(len(set(each)) > 1 for each in totals) or (
@@ -118,6 +114,17 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
     together, without, alone = (_measured(table, whole, known=known) for table in read)
     shared = find_item_measures(query, written.catalog)
     return _beyond(whole, together, without=without, alone=alone, shared=shared)
+
+
+@lru_cache(maxsize=8)
+def _read(query: SuiteQuery, held: OpenEngine, kit: Kit) -> pa.Table:
+    """Return an answer; that without the heavy unit is read again beside the light one."""
+    written = open_neighbours(kit)[0].together
+    found = rewrite_query(query, written.catalog)
+    if found is None:
+        raise TypeError(query.name)
+    statement = build_statement(found)
+    return run_statement(held.engine, replace(statement, sql=_addressed(statement.sql, written, held=held)))
 
 
 def _beyond(
