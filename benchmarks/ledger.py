@@ -31,7 +31,7 @@ from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
 from dpsql.ledger.base_ledger import encode_request, encode_settlement
 from dpsql.ledger.record import now
-from dpsql.ledger.sqlite.tables import SQLiteRows
+from dpsql.ledger.sqlite_tables import SQLiteRows
 from dpsql.quantities import Delta, Epsilon
 
 QUICK = {"queries": 20, "writers": [1, 2], "events": [100, 1_000]}
@@ -86,7 +86,7 @@ def own_server() -> str:
 def opened(place: Path | str) -> AbstractContextManager[Ledger]:
     """Return the ledger of a block, new or old."""
     if isinstance(place, str):
-        from dpsql.ledger.postgres.ledger import PostgresLedger
+        from dpsql.ledger.postgres_ledger import PostgresLedger
 
         return closing(PostgresLedger(place, BUDGET, total=TOTAL))
     return closing(SQLiteLedger(place, BUDGET, total=TOTAL))

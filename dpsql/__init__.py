@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.plan import Plan
     from dpsql.receipt import Receipt
-    from dpsql.report import Balance, Forecast
+    from dpsql.report.balance import Balance
+    from dpsql.report.forecast import Forecast
     from dpsql.session import Session
 
     __version__: str
@@ -84,7 +85,13 @@ __all__ = [
     "connect",
 ]
 
-_LATER = {"Answer": "answer", "Balance": "report", "Forecast": "report", "Plan": "plan", "Receipt": "receipt"}
+_LATER = {
+    "Answer": "answer",
+    "Balance": "report.balance",
+    "Forecast": "report.forecast",
+    "Plan": "plan",
+    "Receipt": "receipt",
+}
 _LATER |= {"Session": "session"}
 
 

@@ -60,9 +60,7 @@ class AverageColumns:
     """Positions of the columns of a released average, and the noisy `sums` and numbers of `rows` it is computed from.
 
     These are in steps, one for each row of the answer, and their noises are known. Averages are distances from the
-    centre of their `place`. Those of which one was `adjusted`
-    after the release have no intervals. The other averages of the query are in `others`, and the positions of further
-    columns that are no keys in `computed`.
+    centre of their `place`. Those of which one was `adjusted` after the release have no intervals.
     """
 
     columns: tuple[int, ...]
@@ -71,8 +69,6 @@ class AverageColumns:
     noises: tuple[ValueNoise, ValueNoise]
     place: AveragePlace = field(default_factory=AveragePlace)
     adjusted: bool = False
-    others: tuple[ComputedColumns, ...] = ()
-    computed: tuple[int, ...] = ()
 
     def widen(self, level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of all rows; None for NULL."""
@@ -90,16 +86,13 @@ class AverageColumns:
 class SpreadColumns:
     """Positions of the columns of a released spread, and for each row of the answer the noisy steps it is made from.
 
-    Those of which one was `adjusted` after the release have no intervals. Other computed values of the query are in
-    `others`, and the positions of further columns that are no keys in `computed`.
+    Those of which one was `adjusted` after the release have no intervals.
     """
 
     columns: tuple[int, ...]
     steps: tuple[tuple[Steps, ...], ...]
     law: SpreadLaw
     adjusted: bool = False
-    others: tuple[ComputedColumns, ...] = ()
-    computed: tuple[int, ...] = ()
 
     def widen(self, level: float) -> tuple[list[object], list[object]]:
         """Return the ends of the intervals of all rows; None for NULL."""
@@ -113,19 +106,14 @@ class SpreadColumns:
         return [None if None in pair else cast("Ends", pair) for pair in zip(low, high, strict=True)]
 
 
-ComputedColumns = AverageColumns | SpreadColumns
-
-
 @dataclass(frozen=True, slots=True)
 class CountColumns:
     """Positions of the columns of a released measure, such as counts, and their noise.
 
     The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that;
     both are in steps of which each is worth `step`: 1 where units or rows are counted. Counts that were `adjusted`
-    after the release (monotone = true) are not the noisy ones. `may_be_negative` says that exact sums may be. The other
-    measures of the query are in `others`, those that are quotients in `averages`, and the positions of the columns that
-    are ends of intervals, or averages seen through an outer SELECT, in `computed`. `parts` are those of the noise where
-    the values share a noisy total, and `counts_units` says that they are numbers of units.
+    after the release (monotone = true) are not the noisy ones. `may_be_negative` says that exact sums may be. `parts`
+    are those of the noise where the values share a noisy total, and `counts_units` says that they are numbers of units.
     """
 
     columns: tuple[int, ...]
@@ -134,9 +122,6 @@ class CountColumns:
     adjusted: bool = False
     step: Fraction = Fraction(1)
     may_be_negative: bool = False
-    others: tuple[CountColumns, ...] = ()
-    averages: tuple[ComputedColumns, ...] = ()
-    computed: tuple[int, ...] = ()
     parts: SharedNoise | None = None
     counts_units: bool = False
 
@@ -166,12 +151,16 @@ MeasureColumns = CountColumns | AverageColumns | SpreadColumns
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Facts for the citation of an answer: the privacy unit, its tables, the total and its periods."""
+    """What an answer is released within: the privacy unit, its tables, the total and its periods, for its citation.
+
+    `limit` is what is granted to the account.
+    """
 
     unit: str
     table: str
     total: ApproximateDP
     periods: Periods | None = None
+    limit: BudgetVector | None = None
 
     def __str__(self) -> str:
         if self.periods is None:
@@ -203,23 +192,33 @@ class Answer:
     (2, 'moon', False)
     """
 
-    __slots__ = ("__weakref__", "_advice", "_counts", "_granted", "_promise", "_ratio_ends", "_table", "receipt")
+    __slots__ = (
+        "__weakref__",
+        "_advice",
+        "_computed",
+        "_promise",
+        "_ratio_ends",
+        "_table",
+        "measures",
+        "receipt",
+    )
 
     def __init__(
         self,
         table: pa.Table,
         receipt: Receipt,
         *,
-        counts: MeasureColumns | None = None,
+        measures: Sequence[MeasureColumns] = (),
+        computed: Sequence[int] = (),
         promise: Promise | None = None,
-        granted: BudgetVector | None = None,
         advice: Advice | None = None,
     ) -> None:
         self._table = table
         self.receipt = receipt
-        self._counts = counts
+        self.measures = tuple(measures)  # columns whose noise is known: counts and sums, then averages and spreads
+        # positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT
+        self._computed = tuple(computed)
         self._promise = promise
-        self._granted = granted
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
 
@@ -249,8 +248,9 @@ class Answer:
 
     @property
     def counts(self) -> CountColumns | None:
-        """The released counts and their noise; None when none are shown."""
-        return self._counts if isinstance(self._counts, CountColumns) else None
+        """The released counts, or those that come first, and their noise; None when none are shown."""
+        first = next(iter(self.measures), None)
+        return first if isinstance(first, CountColumns) else None
 
     @property
     def total(self) -> Total | None:
@@ -410,17 +410,16 @@ class Answer:
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
         """
-        if self._counts is None:
+        if not self.measures:
             hint = "Select COUNT(DISTINCT <privacy unit>) to release counts; each costs one item."
             raise UsageError("no-counts", "This answer released no counts.", hint=hint)
-        if self._counts.adjusted:
+        if self.measures[0].adjusted:
             hint = "Ask again without monotone = true: that is the same release, and costs nothing."
             raise UsageError(
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
-        low, high = self._find_bounds(self._counts.columns[0], self._counts, level=level)
-        measured = {position for each in self._list_measures() for position in each.columns}
-        measured |= set(self._counts.computed)
+        low, high = self._find_bounds(self.measures[0].columns[0], self.measures[0], level=level)
+        measured = {*self._computed, *(position for each in self.measures for position in each.columns)}
         keys = [position for position in range(self._table.num_columns) if position not in measured]
         return self._table.select(keys).append_column("low", low).append_column("high", high)
 
@@ -433,15 +432,8 @@ class Answer:
         >>> [answer.columns[position] for position in answer.column_intervals()]
         ['n']
         """
-        measures = {position: each for each in self._list_measures() if not each.adjusted for position in each.columns}
+        measures = {position: each for each in self.measures if not each.adjusted for position in each.columns}
         return {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
-
-    def _list_measures(self) -> list[MeasureColumns]:
-        """Return the measures that are shown; averages and spreads after counts and sums."""
-        first = self._counts
-        if first is None:
-            return []
-        return [first, *first.others, *(first.averages if isinstance(first, CountColumns) else ())]
 
     def _find_bounds(self, position: int, measure: MeasureColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
         """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
@@ -482,8 +474,8 @@ class Answer:
 
         from dpsql.display.released_table import Chart, draw_chart
 
-        counts = self._counts.columns[0] if self._counts else 0
-        present = self._table.column(counts).is_valid()  # an average, or an outer SELECT, may have no value
+        shown = self.measures[0].columns[0]
+        present = self._table.column(shown).is_valid()  # an average, or an outer SELECT, may have no value
         table, intervals = self._table.filter(present), intervals.filter(present)
         keys = intervals.columns[:-2]
         low, high = (_to_numbers(column) for column in intervals.columns[-2:])
@@ -497,11 +489,11 @@ class Answer:
                 times = []  # NULL, or beyond the calendar: no point on an axis
         chart = Chart(
             labels=labels or [""] * len(table),
-            counts=_to_numbers(table.column(counts)),
+            counts=_to_numbers(table.column(shown)),
             low=low,
             high=high,
             key=", ".join(map(replace_unprintable, intervals.column_names[:-2])),
-            measure=replace_unprintable(table.column_names[counts]),
+            measure=replace_unprintable(table.column_names[shown]),
             level=level,
             threshold=self._find_threshold(),
             notes=[note for note in (self.note, str(self.receipt)) if note],
@@ -513,7 +505,7 @@ class Answer:
         """Return the noisy value that a group needed, where the mechanism makes it public; a sum is rounded down."""
         if self.receipt.mechanism != _COUNTS_THRESHOLD:
             return None
-        step = self._counts.step if isinstance(self._counts, CountColumns) else Fraction(1)
+        step = Fraction(1) if self.counts is None else self.counts.step
         return math.floor(self.receipt.threshold_offset * step)
 
     def statement(self) -> str:
@@ -585,7 +577,7 @@ class Answer:
             details=receipt.details(),
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
-            granted=self._granted,
+            granted=None if self._promise is None else self._promise.limit,
         )
         return released_html(self._release_rows(MAX_ROWS), cost)
 
@@ -593,7 +585,7 @@ class Answer:
         """Return the first rows, at most so many, with 95 % intervals."""
         import pyarrow as pa
 
-        first, measures = self._table.slice(0, most), self._list_measures()
+        first, measures = self._table.slice(0, most), self.measures
         values = [read_values(column) for column in first.columns]
         columns, ends = list[SheetColumn](), dict[int, list[Ends]]()
         for name, kind in zip(first.schema.names, first.schema.types, strict=True):
@@ -607,12 +599,11 @@ class Answer:
         for measure in measures:
             if not measure.adjusted:
                 ends |= {at: measure.surround(values[at]) for at in measure.columns}
-        computed = () if self._counts is None else self._counts.computed
         return ReleasedTable(
             columns=columns,
             values=values,
             total=len(self),
-            measured=(*self._ratio_ends, *computed, *(at for each in measures for at in each.columns)),
+            measured=(*self._ratio_ends, *self._computed, *(at for each in measures for at in each.columns)),
             ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],
         )

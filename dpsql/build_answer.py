@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql import engines, report
+from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE, Rise
 from dpsql.answer import (
     Advice,
     Answer,
     AverageColumns,
-    ComputedColumns,
     CountColumns,
     MeasureColumns,
     Promise,
@@ -25,8 +24,11 @@ from dpsql.answer import (
     show_ratio_ends,
 )
 from dpsql.receipt import Receipt, Total
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report.balance import Balance, count_admitted, find_larger_part, read_balance
+from dpsql.report.bound_notes import describe_bounds, describe_quantiles
+from dpsql.report.notes import explain_short_answer
 from dpsql.sql.ir.statements import Output
+from dpsql.terms import SessionDependencies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,30 +57,37 @@ def build_answer(
     salts: tuple[int, int],
 ) -> Answer:
     """Return released answers, unpacked and seen through the outer SELECT, with their receipt."""
-    releases, receipts, explanations = list[planning.Release](), list[Receipt](), list[str]()
-    protected, warned = dict[tuple[str, str], None](), list[str]()
+    releases, receipts = list[planning.Release](), list[Receipt]()
+    protected, explanations, warned = dict[tuple[str, str], None](), list[str](), list[str]()
+    tables: list[pa.Table] = []
+    shows_noise = False
     for part in parts:
         plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
-        balance = own.read_balance(plan.charged_values)
+        balance = read_balance(own.ledger, own.terms, values=plan.charged_values)
         releases.append(released)
+        tables.append(released.table)
+        shows_noise |= bool(released.terms.noises)
         receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
-                report.explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
+                explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
             )
         protected |= dict.fromkeys(plan.query.protected)
         warned += plan.warnings
     # `balance` is of the last part: what was granted is the same for all
     query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
-    table, ratio_ends = view.compute([released.table for released in releases], own.evaluator)
+    table, ratio_ends = view.compute(tables, own.evaluator)
+    measures, computed = list[MeasureColumns](), list[int]()
+    if shows_noise:
+        measures, computed = _describe_measures(view, parts, releases=releases, table=table)
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
-        counts=_describe_measures(view, [part.plan for part in parts], releases=releases, table=table),
-        promise=Promise(query.unit_name, query.holders, balance.granted, periods),
-        granted=balance.limit,
+        measures=measures,
+        computed=computed,
+        promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(explanations), tuple(warned)),
     )
     return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
@@ -92,15 +101,24 @@ def _combine(
     own: SessionDependencies,
 ) -> Receipt:
     """Return the receipt of a statement with several private queries, and how many more such statements fit."""
-    pairs = zip(parts, releases, strict=True)
-    drawn = [(part.plan, released.loss) for part, released in pairs if not part.is_replayed]
-    return Receipt.combine(receipts, more=report.count_more_together(drawn, own.read_balance))
+    drawn = [each for each in zip(parts, releases, strict=True) if not each[0].is_replayed]
+    plans, counts = [part.plan for part, _ in drawn], list[int]()
+    # a unit loses what the queries that count its value cost
+    for value in dict.fromkeys([None, *(value for plan in plans for value in plan.charged_values)]):
+        counting = [each for each in drawn if value in each[0].plan.charged_values or not each[0].plan.charged_values]
+        losses = [part.plan.price(released.loss) for part, released in counting]
+        if any(loss.refundable for loss in losses):
+            worst = [part.plan.price(part.plan.worst_case) for part, _ in counting]
+            left = read_balance(own.ledger, own.terms, values=() if value is None else (value,)).remaining
+            loss = sum(losses[1:], losses[0])
+            counts.append(count_admitted(left, sum(worst[1:], worst[0]), loss=loss))
+    return Receipt.combine(receipts, more=min(counts, default=None))
 
 
 def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
     """Return the answer of a statement that reads no private row, and costs nothing."""
     receipt = Receipt.free(
-        own.read_balance().remaining,
+        read_balance(own.ledger, own.terms).remaining,
         nothing=own.terms.nothing,
         sealed=own.engine.sealed,
         isolation=own.engine.isolation,
@@ -110,12 +128,20 @@ def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
 
 
 def _build_receipt(
-    part: AnswerPart, released: planning.Release, *, own: SessionDependencies, balance: report.Balance
+    part: AnswerPart, released: planning.Release, *, own: SessionDependencies, balance: Balance
 ) -> Receipt:
     """Return the receipt of one release; one that is replayed is charged nothing."""
     plan, is_replayed = part.plan, part.is_replayed
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
+    bounds = ""
+    if drawn.bounded_by is not None or not query.counts_units_alone:
+        bounds = describe_bounds(query, drawn.bounded_by)
+    if query.quantiles:
+        bounds = "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
+    more = None
+    if not is_replayed and (price := plan.price(released.loss)).refundable:
+        more = count_admitted(balance.remaining, plan.price(plan.worst_case), loss=price)
     return Receipt(
         mechanism=drawn.mechanism,
         k=drawn.k,
@@ -139,7 +165,7 @@ def _build_receipt(
         wanted=max(answered, drawn.k * drawn.partitions) if is_short else answered,
         read_as=query.clause.words if query.clause.implied else "",
         bounded_by=drawn.bounded_by,
-        bounds=_describe_bounds(plan, released) if query.quantiles else report.describe_bounds(query, drawn.bounded_by),
+        bounds=bounds,
         cut=query.bucket_note,
         list_note="; ".join(filter(None, [query.k_note if drawn.k == plan.k else "", query.list_note])),
         legs=released.legs,
@@ -150,36 +176,26 @@ def _build_receipt(
         reread=plan.reread and not is_replayed,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
         rise=part.rise,
-        outdone_by="" if is_replayed or part.rise.share else report.find_larger_part(balance),
-        more=None if is_replayed else report.count_more(plan, balance.remaining, loss=released.loss),
+        outdone_by="" if is_replayed or part.rise.share else find_larger_part(balance),
+        more=more,
     )
 
 
-def _describe_bounds(plan: planning.Plan, released: planning.Release) -> str:
-    """Return in words what bounds each unit in the values of an answer that has quantiles."""
-    from dpsql.report.quantile_notes import describe_quantiles
-
-    bounds = report.describe_bounds(plan.query, released.terms.bounded_by)
-    return "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))
-
-
 def _describe_measures(
-    view: View, plans: Sequence[planning.Plan], *, releases: Sequence[planning.Release], table: pa.Table
-) -> MeasureColumns | None:
-    """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    counts, averages, computed = list[CountColumns](), list[ComputedColumns](), list[int]()
-    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
-        shown, around = view.find_columns(at, plan.query), table if view.has_outer_select else None
-        counts += _describe_counts(plan, shown.measures, released=released)
+    view: View, parts: Sequence[AnswerPart], *, releases: Sequence[planning.Release], table: pa.Table
+) -> tuple[list[MeasureColumns], list[int]]:
+    """Return the columns of the measures that an answer shows, with their noise, and further columns without keys."""
+    counts, averages, computed = list[MeasureColumns](), list[MeasureColumns](), list[int]()
+    for at, (part, released) in enumerate(zip(parts, releases, strict=True)):
+        shown, around = view.find_columns(at, part.plan.query), table if view.has_outer_select else None
+        counts += _describe_counts(part.plan, shown.measures, released=released)
         if shown.computed:
-            averages += _describe_averages(plan, shown.averages, released=released, table=around)
-            averages += _describe_spreads(plan, shown.spreads, released=released, table=around)
+            averages += _describe_averages(part.plan, shown.averages, released=released, table=around)
+            averages += _describe_spreads(part.plan, shown.spreads, released=released, table=around)
         computed += shown.computed
     taken = {position for each in averages for position in each.columns}
-    rest = tuple(position for position in computed if position not in taken)
-    if counts:
-        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
-    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
+    measures = counts + averages
+    return measures, [position for position in computed if measures and position not in taken]
 
 
 def _describe_counts(
@@ -226,6 +242,7 @@ def _describe_averages(
         if table is None:
             yield described
             continue
+        # the SELECT around it may filter and sort: a row is found by its value, and its interval is that of its group
         values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
         found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
         pairs = {value: (total, number) for value, total, number in found}

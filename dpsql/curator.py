@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.connect import open_budget, reopen_ledger, require_psycopg
 from dpsql.errors import EngineError, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine, report_confinement
-from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
 from dpsql.quantities import Epsilon, Number
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Verified
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.report.balance import Spending
-    from dpsql.report.found_bounds import BoundsSuggestion
     from dpsql.report.policy_check import Check
-    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest
+    from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
     DataPlace = str | Path | duckdb.DuckDBPyConnection | Engine | None
 
@@ -47,7 +46,7 @@ def write_starter(
 
     load_libraries("duckdb", "pyarrow")
     if isinstance(place, str) and is_engine_url(place):
-        from dpsql.starter_sources import describe_engine
+        from dpsql.registration import describe_engine
 
         source = DataSource(place, options=options)
         tables, unread = describe_engine(source)
@@ -56,12 +55,12 @@ def write_starter(
         reason, hint = "Only the URL of an engine has options.", "Leave --option out."
         raise UsageError("source-option", reason, hint=hint, place="source.options")
     if isinstance(place, str) and names_files(place):
-        from dpsql.starter_sources import describe_address
+        from dpsql.registration import describe_address
 
         return starter(Found(place, describe_address(place)))
     path = Path(place)
     if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
-        from dpsql.starter_sources import describe_files
+        from dpsql.registration import describe_files
 
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
     from dpsql.engines.duckdb.catalog import describe_schema
@@ -78,7 +77,7 @@ def write_starter(
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
     from dpsql.policy.starter import FoundTable
-    from dpsql.starter_sources import describe_column
+    from dpsql.registration import describe_column
 
     targets = {column: names.get((table.schema, target)) for column, target in table.leads_to.items()}
     leads = {column: target for column, target in targets.items() if target is not None}
@@ -223,8 +222,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.report import read_balances
-    from dpsql.report.balance import report_spending
+    from dpsql.report.balance import read_balances, report_spending
     from dpsql.terms import Terms
 
     known = load_policy(policy)
@@ -262,7 +260,7 @@ def verify_ledger(ledger: str | Path | DatabaseUrl) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
     if is_url(ledger):
         require_psycopg()
-        from dpsql.ledger.postgres.ledger import verify as verify_postgres
+        from dpsql.ledger.postgres_ledger import verify as verify_postgres
 
         return verify_postgres(DatabaseUrl.of(ledger))
     from dpsql.ledger import verify
@@ -329,7 +327,7 @@ def materialize(
 
 def _select_materialized(policy: Policy, table: str | None) -> list[str]:
     """Return the tables to materialize: one, or all that the policy lists; raise `PolicyError` where there are none."""
-    from dpsql.policy.starter import spell
+    from dpsql.policy.toml import spell
 
     listed = [name for name, each in policy.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     hint = 'Write materialized = [["column"]] below the table.'

@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any
 
 from dpsql import plan as planning
-from dpsql import report
 from dpsql.engines import Stop
 from dpsql.errors import Refusal, Unsupported
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report.consent import Reach, find_reach, write_list_note
+from dpsql.report.forecast import simulate_recall
+from dpsql.report.free_answers import FreeAnswers
+from dpsql.report.notes import describe_need, find_waste, note_ranking
 from dpsql.sql.analysis.domains import (
     find_group_query,
     find_guess_query,
@@ -26,14 +28,20 @@ from dpsql.sql.analysis.domains import (
     set_partition_values,
 )
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.terms import SessionDependencies
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlannedQuery:
-    """A plan, and the stored answer to it, if there is one: without a `repr`, as it is one analyst's."""
+    """A plan, and the stored answer to it, if there is one: without a `repr`, as it is one analyst's.
+
+    `stored` is None also of a query that asks for new noise. `reach` says how much of a population a group needs, where
+    the policy declares one.
+    """
 
     plan: planning.Plan
     stored: bytes | None
+    reach: Reach | None = None
 
 
 @dataclass(slots=True)
@@ -45,7 +53,7 @@ class PlanFinder:
     """
 
     own: SessionDependencies
-    free: report.FreeAnswers
+    free: FreeAnswers
     names: planning.NamesOfAccount
     salts: tuple[int, int]
 
@@ -59,6 +67,8 @@ class PlanFinder:
         The values are those of partitions, of groups of ALL PRIVATE and of guessed counts; the names are key values
         that earlier answers released.
         """
+        if query.charged_values is not None and self.own.ledger.division != self.own.division:
+            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         if query.materialized:
             query = query.at(self.own.ledger.data_version)
         listed = find_partition_query(query)
@@ -79,10 +89,9 @@ class PlanFinder:
     def find(self, query: PrivateQuery, stop: Stop | None = None) -> PlannedQuery:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
         query = self.complete(query, stop)
-        if query.charged_values is not None and self.own.ledger.division != self.own.division:
-            query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         plan = self.build(query)
         stored, is_reread = self.find_stored(plan), False
+        # with the names that are known now; without them; as versions before 0.11 planned it; as 0.11 read it
         uses_names = plan.spec.rows.known and query.domain is None and not plan.fresh
         if uses_names and (stored is None or not planning.is_same_release(plan, stored)):
             # it may have been answered before the names were known, when another mechanism was chosen
@@ -94,25 +103,27 @@ class PlanFinder:
             if self.names.earlier_keys():
                 before = self._find_before_0_11(query, plan)
                 plan, stored = before.plan, before.stored
-            if plan.earlier_key:
+            if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
         option = query.clause.options.get("mechanism")
         if (stored is None or plan.fresh) and option is not None and option.value in planning.RETIRED:
             raise planning.refuse_retired(option)
         if query.explained:
-            plan = report.simulate_recall(plan, noise=self.own.noise)
-        plan = report.write_list_note(plan, self.own.terms)
+            plan = simulate_recall(plan, noise=self.own.noise)
+        if plan.query.cut_list is not None:
+            plan = write_list_note(plan, self.own.terms)
         if len(plan.query.measures) > 1:
-            plan = report.note_ranking(plan)
+            plan = note_ranking(plan)
+        reach = find_reach(plan)
         described = replace(
             plan,
             stored=stored is not None,
             reread=is_reread,
-            warnings=(*report.find_waste(plan), *report.warn_of_reach(plan)),
-            needs=report.describe_need(plan) if query.explained else "",
+            warnings=find_waste(plan, reach),
+            needs=describe_need(plan) if query.explained else "",
         )
-        return PlannedQuery(described, stored)
+        return PlannedQuery(described, None if plan.fresh else stored, reach)
 
     def find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""

@@ -1,4 +1,4 @@
-"""A policy's words held against the tables of an engine: what exists for the analyst, and whose rows it is.
+"""Tables of a policy in an engine: what exists for the analyst, whose rows it is, and what a starter policy can name.
 
 Of private rows one thing is asked here, before any analyst's question: whether the keys that links lead to are as
 unique as the policy declares. The answer is for the curator, who has declared it: a session opens or it does not.
@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 from dpsql.dialects import DUCKDB
-from dpsql.engines import Column, Engine, find_data_version
-from dpsql.errors import PolicyError
+from dpsql.engines import Column, Engine, ListedTable, RemoteEngine, find_data_version
+from dpsql.engines.base import show_adapter_errors
+from dpsql.engines.duckdb.catalog import describe_file
+from dpsql.errors import EngineError, Error, PolicyError, UsageError
 from dpsql.ledger.record import Division
-from dpsql.policy import Policy, PrivateTable
+from dpsql.open_engine import open_engine, open_url
+from dpsql.policy import Budget, DataSource, Policy, PrivateTable, PublicTable, SourceUrl
+from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
 from dpsql.sql.ir.catalog import Catalog, Link, Table
@@ -39,18 +48,7 @@ def build_catalog(engine: Engine, policy: Policy) -> Catalog:
 
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
-    tables = (_known_table(engine, policy, name=name) for name in policy.tables)
-    return Catalog(tuple(_add_bounds(each, policy.tables[each.name]) for each in tables), engine.dialect)
-
-
-def _add_bounds(found: Table, table: object) -> Table:
-    if not isinstance(table, PrivateTable):
-        return found
-    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
-    for column, bounds in table.bounds.columns:
-        if (ends := bounds.bound_sum(rows)) is not None:
-            sums.append((column, *ends))
-    return replace(found, rows=rows, bounds=tuple(sums))
+    return Catalog(tuple(_find_table(engine, policy, name=name) for name in policy.tables), engine.dialect)
 
 
 def may_be_unit(type_: str) -> bool:
@@ -58,38 +56,41 @@ def may_be_unit(type_: str) -> bool:
     return type_ in _UNIT_TYPES or type_.startswith("DECIMAL(")
 
 
-def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
+def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     """Return what the analyst may see of a table, having checked the policy's words against its columns."""
     table, place = policy.tables[name], f"tables.{name}"
     stored = _read_columns(engine, name)
     _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
     exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
     columns = tuple((column.name, parse_type(column.type, column.collation)) for column in exposed)
+    found = Table(name, engine.relation(name), columns, None)
     if not isinstance(table, PrivateTable):
-        return Table(name, engine.relation(name), columns, None)
+        return found
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
     for column, bounds in table.bounds.columns:
         _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
+        ends = bounds.bound_sum(rows)
+        sums += [] if ends is None else [(column, *ends)]
     for days in table.calendar:
         _check_calendar(policy, f"{place}.calendar.{days.column}", name=days.column, stored=stored)
     calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
+    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums))
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
-        found = Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
-        if table.budget_by is None:
-            return found
-        return replace(found, budget_by=_find_budget_by(engine, policy, name=name, column=table.budget_by))
+        by = table.budget_by
+        budget_by = None if by is None else _find_budget_by(engine, policy, name=name, column=by)
+        return replace(found, privacy_unit=owner.column, budget_by=budget_by)
     link = _link(engine, policy, declared=table.link, name=name)
     if not owner.links:  # the column that holds the key is the unit
-        return Table(name, engine.relation(name), columns, owner.column, calendar=calendar)
+        return replace(found, privacy_unit=owner.column)
     if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
         raise shadowed(owner, place=policy.where(f"{place}.link"))
-    return Table(
-        name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link, calendar=calendar
-    )
+    # analysts see the unit of the other table as one more column of this one
+    return replace(found, columns=(*columns, (link.unit, link.unit_type)), privacy_unit=link.unit, link=link)
 
 
 def _find_budget_by(engine: Engine, policy: Policy, *, name: str, column: str) -> str:
@@ -124,6 +125,7 @@ def find_division(engine: Engine, policy: Policy, *, catalog: Catalog) -> Divisi
         for name, each in policy.tables.items()
         if isinstance(each, PrivateTable)
     }
+    # whose rows are whose is part of the rule: with other links the same unit may have another value
     declared = [table.name, table.privacy_unit, table.budget_by, kinds[table.budget_by or ""], sorted(owners.items())]
     rule = hashlib.sha256(json.dumps(declared).encode()).hexdigest()
     return Division(rule, find_data_version(engine, table.name) or "")
@@ -140,6 +142,7 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
         reason = f"The link compares {column.type} with {key.type}."
         hint = "Store both columns in one type, or link a view that casts one of them."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    # a link to the unit itself reads no other table, so that its key need not be unique
     if find_owner(policy.tables, name).links and not engine.unique(target, key.name):
         reason = "Two rows have the same key where the link leads, so a row could belong to two units."
         hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
@@ -228,3 +231,132 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
             reason = f'The table has no column "{name}".'
             hint = "Names are compared without regard to ASCII case; columns that differ only in case are left out."
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))
+
+
+_FILES = {".parquet", ".csv"}
+_STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes
+
+
+def describe_files(path: Path, beside: Path) -> tuple[FoundTable, ...]:
+    """Return the tables in a file or folder, with paths relative to `beside`; raise `EngineError` if there are none.
+
+    A folder is one table if it is one of Delta Lake or Iceberg, or if all of its Parquet files have the same columns;
+    otherwise each file is a table.
+    """
+    if not path.is_dir():
+        return (_describe_file(path, beside),)
+    if (path / "_delta_log").is_dir() or (path / "metadata").is_dir():
+        return (_describe_folder(path, beside),)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _FILES and file.is_file())
+    tables = tuple(_describe_file(file, beside) for file in files)
+    is_whole = len(tables) > 1 and all(file.suffix.lower() == ".parquet" for file in files)
+    if is_whole and len({table.columns for table in tables}) == 1:
+        return (_describe_folder(path, beside),)
+    if not tables and any(path.rglob("*.parquet")):
+        return (_describe_folder(path, beside),)
+    if not tables:
+        hint = "Name a DuckDB file, a Parquet or CSV file, a folder of them, or the URL of an engine."
+        raise EngineError("source-missing", "The folder holds no Parquet and no CSV file.", hint=hint, place=str(path))
+    return tables
+
+
+def _describe_file(path: Path, beside: Path) -> FoundTable:
+    if not path.is_file():
+        hint = "Check the path."
+        raise EngineError("source-missing", f'There is no file "{path.name}".', hint=hint, place=str(path))
+    columns = tuple(map(describe_column, describe_file(path)))
+    source = _write_path(path, beside)
+    return FoundTable(_name_table(path.stem), columns, source=source, guessed=path.suffix.lower() == ".csv")
+
+
+def _describe_folder(path: Path, beside: Path) -> FoundTable:
+    """Return the table that a folder is, whose columns the engine itself names."""
+    name = _name_table(path.resolve().name)
+    policy = Policy(Budget(1, "1e-6"), {name: PublicTable(source=path)})
+    with closing(open_engine(None, policy)) as engine:
+        columns = tuple(map(describe_column, engine.columns(name)))
+    return FoundTable(name, columns, source=_write_path(path, beside))
+
+
+def _write_path(path: Path, beside: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), beside.resolve())).as_posix()
+
+
+def _name_table(stem: str) -> str:
+    """Return a name for a table that SQL can write without quotes."""
+    name = re.sub(r"\W+", "_", stem).strip("_").lower()
+    return name if re.match(r"[a-z_]", name) else f"t_{name}"
+
+
+def describe_engine(source: DataSource) -> tuple[tuple[FoundTable, ...], tuple[str, ...]]:
+    """Return the tables of an engine that this user may read, and names of those that cannot be; no row is read."""
+    if source.scheme == "duckdb":
+        hint = f"Name it by its path: dpsql init {shlex.quote(str(source.path))}"
+        raise UsageError("database", "This is a DuckDB file.", hint=hint, place="source.url")
+    if source.scheme == "datafusion":
+        hint = 'Name a Parquet file or a folder; then add [source] and url = "datafusion:" to the policy.'
+        raise UsageError("database", "DataFusion has no tables of its own.", hint=hint, place="source.url")
+    with closing(open_url(source, {}, time_limit=None)) as engine:
+        listed = _list_tables(engine)
+        columns = {table.name: _find_columns(engine, table.name) for table in listed}
+    tables = tuple(
+        FoundTable(
+            table.name,
+            tuple(map(describe_column, found)),
+            primary_key=table.primary_key,
+            unique=table.unique,
+            leads_to=table.leads_to,
+        )
+        for table in listed
+        if (found := columns[table.name])
+    )
+    if not tables:
+        hint = "Check which database, schema and user the URL names."
+        if source.scheme in {"spark", "sc"}:
+            hint = "Run dpsql init with the path of the Parquet files, and add [source] with this url to the policy."
+        raise EngineError("source-missing", "This user can read no table there.", hint=hint, place="source.url")
+    return tables, tuple(table.name for table in listed if not columns[table.name])
+
+
+def _list_tables(engine: Engine) -> list[ListedTable]:
+    """Return what an engine's own catalog lists; the texts of its errors are not passed on."""
+    if isinstance(engine, RemoteEngine):
+        try:
+            with show_adapter_errors():
+                return _leave_out_stored(list(engine.list_tables()))
+        except Error:
+            raise
+        except Exception:  # noqa: BLE001, S110 - its words may hold the address
+            pass
+    hint = "Check with a client of the engine that this user may read its catalog, or write the policy by hand."
+    raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
+
+
+def _leave_out_stored(listed: list[ListedTable]) -> list[ListedTable]:
+    """Return the tables but for those in schemas of `dpsql materialize`."""
+    stored = tuple(table.name.removesuffix(_STATE) for table in listed if table.name.endswith(f".{_STATE}"))
+    return [table for table in listed if not table.name.startswith(stored)] if stored else listed
+
+
+def _find_columns(engine: Engine, name: str) -> tuple[Column, ...]:
+    """Return the columns of a table, or none where it cannot be read, such as a view of what is no longer there."""
+    with suppress(Exception):
+        return engine.found(name).columns if isinstance(engine, RemoteEngine) else ()
+    return ()
+
+
+def describe_address(url: str) -> tuple[FoundTable, ...]:
+    """Return the table of the Parquet files at an address, which DuckDB reads; no row is read."""
+    source = SourceUrl(url)
+    known = [part for part in url.partition("://")[2].split("/") if part and not set("*?[{=") & set(part)]
+    name = _name_table(known[-1].rpartition(".")[0] or known[-1]) if known else "events"
+    policy = Policy(Budget(1, "1e-6"), {name: PublicTable(source=source)})
+    with closing(open_engine(None, policy)) as engine:
+        columns = tuple(map(describe_column, engine.columns(name)))
+    return (FoundTable(name, columns, source=url),)
+
+
+def describe_column(column: Column) -> FoundColumn:
+    """Return a column with what a policy can do with its type."""
+    readable = find_read_type(parse_type(column.type)).family is not Family.OPAQUE
+    return FoundColumn(column.name, column.type, readable, may_be_unit(column.type))

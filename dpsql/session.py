@@ -25,27 +25,29 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql import engines, errors, report, time_grid
+from dpsql import engines, errors
 from dpsql import plan as planning
 from dpsql.accounting import NO_RISE
 from dpsql.answer import Answer
 from dpsql.build_answer import AnswerPart, View, build_answer, build_free_answer
+from dpsql.charged_release import Execute, read_progress, reserve_run_settle, run_external_release
 from dpsql.errors import WastedChargeWarning
 from dpsql.ledger import base as ledgers
-from dpsql.ledger import failures
 from dpsql.plan_finder import PlanFinder, PlannedQuery
-from dpsql.session_dependencies import SessionDependencies
+from dpsql.report import forecast as forecasts
+from dpsql.report import free_answers
+from dpsql.report.balance import Balance, read_balance, read_balances
+from dpsql.report.consent import find_refusal
+from dpsql.report.forecast import Forecast
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
-from dpsql.terms import Terms
+from dpsql.terms import SessionDependencies, Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
-Execute = Callable[[engines.Statement], engines.Exact]
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
 
@@ -70,7 +72,7 @@ class Session:
             max_k=own.terms.limits.max_k,
             parser=planning.EvaluatorParser(own.evaluator),
         )
-        self._free_answers = report.FreeAnswers(
+        self._free_answers = free_answers.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
         names = planning.NamesOfAccount(own.ledger, own.account, by_default=own.terms.uses_known_names)
@@ -115,15 +117,18 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        log = failures.ChargeLog()
+        log = ledgers.ChargeLog()
         try:
             found = self._answer_free(
                 text, parameters, stop=stop, implicit=implicit, postgres=postgres, consent=consent
             )
             if isinstance(found, Answer):
                 return found
-            key, view, parts = found
-            parts = [self._require_consent(part, given=consent, postgres=postgres) for part in parts]
+            key, view, asked = found
+            parts = list[PlannedQuery]()
+            for part in asked:
+                may_run = part.stored is not None or part.reach is None
+                parts.append(part if may_run else self._require_consent(part, given=consent, postgres=postgres))
             for part in parts:
                 for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
@@ -135,11 +140,11 @@ class Session:
         except BaseException as interrupt:
             log.annotate(interrupt)
             raise
-        if key is not None and not any(part.plan.fresh for part in parts):
+        plans = [part.plan for part in parts if not part.plan.fresh]
+        if key is not None and len(plans) == len(parts):
             # the next time these words are run, the ledger has the answers to these plans
             with suppress(errors.Error):
-                stamp = self._dependencies.ledger.peek_stamp()
-                self._charged.add(key, (view, [part.plan for part in parts]), stamp=stamp)
+                self._charged.add(key, (view, plans), stamp=self._dependencies.ledger.peek_stamp())
         return answer
 
     execute = sql
@@ -186,9 +191,7 @@ class Session:
         >>> session.peek(query).fetchall()
         [('moon',)]
         """
-        self._check_open()
-        key = analysis.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
-        return self._answers.peek(key)
+        return self._answers.peek(self._find_key(text, parameters, implicit=implicit, postgres=postgres))
 
     def _answer_free(
         self,
@@ -204,8 +207,7 @@ class Session:
 
         The first is the key of the statement in caches, None for one that may mean something else the next time.
         """
-        self._check_open()
-        key = analysis.find_key(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
+        key = self._find_key(text, parameters, implicit=implicit, postgres=postgres)
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
@@ -214,8 +216,9 @@ class Session:
         known = self._answers.find(key)
         if known is not None:
             return known
-        stamp = self._dependencies.ledger.stamp()
-        answer = self._replay_charged(key, stop)
+        # before the answer is looked for: what another process writes meanwhile then outdates what is remembered
+        stamp, charged = self._dependencies.ledger.stamp(), self._charged.find(key)
+        answer = None if charged is None else self._replay_charged(*charged, stop=stop)
         if answer is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
             found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
@@ -229,15 +232,13 @@ class Session:
         self._answers.add(key, answer, stamp=stamp, size=answer.arrow().nbytes)
         return answer
 
-    def _replay_charged(self, key: Hashable, stop: engines.Stop | None) -> Answer | None:
-        """Return the answer that this session was charged for, if nothing was written to the ledger since, else None.
+    def _replay_charged(
+        self, view: View, plans: Sequence[planning.Plan], *, stop: engines.Stop | None
+    ) -> Answer | None:
+        """Return the answer of plans that this session was charged for, where nothing was written to the ledger since.
 
-        Its plans need not be made again: the same words mean the same, and no names became known.
+        The plans need not be made again: the same words mean the same, and no names became known.
         """
-        charged = self._charged.find(key)
-        if charged is None:
-            return None
-        view, plans = charged
         parts = list[AnswerPart]()
         for plan in plans:
             stored = self._plans.find_stored(plan)
@@ -264,55 +265,53 @@ class Session:
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
+        # EXPLAIN, of a SELECT over public tables alone and of private queries
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
-            return build_free_answer(report.free_plan_table(), self._dependencies)
+            return build_free_answer(free_answers.free_plan_table(), self._dependencies)
         if parts and parts[0].plan.query.explained:
             plans = [part.plan for part in parts]
-            return build_free_answer(
-                report.plan_table(plans, self.budget, has_outer_select=view.has_outer_select, consent=consent),
-                self._dependencies,
-            )
+            facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
+            return build_free_answer(free_answers.facts_table(facts), self._dependencies)
+        # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
-        found = [replace(part, stored=None) if part.plan.fresh else part for part in parts]
-        kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in found if part.stored is not None]
+        kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in parts if part.stored is not None]
         if kept and len(kept) == len(parts):
             return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
-        return view, found
+        return view, parts
 
     def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
-        """Return a private query that may be run; raise `Refusal` for one that can hardly return a row.
+        """Return a query that is charged and may be run; raise `Refusal` for one that can hardly return a row.
 
-        Where the budget is short, besides, it raises `BudgetExceeded`.
-
-        What is stored, or was since, is returned in any case.
+        Where the budget is short, besides, it raises `BudgetExceeded`. An answer that was stored since is returned in
+        any case.
         """
         own, plan = self._dependencies, part.plan
-        if part.stored is not None:
-            return part
-        refusal = report.find_refusal(
+        refusal = find_refusal(
             plan,
-            lambda: own.read_balance(plan.charged_values).remaining,
+            part.reach,
+            read_left=lambda: read_balance(own.ledger, own.terms, values=plan.charged_values).remaining,
             terms=own.terms,
             given=given,
             postgres=postgres,
         )
         if refusal is None:
             return part
+        # another session of this account may have been answered since the plan was made
         stored = None if plan.fresh else self._plans.find_stored(plan)
         if stored is None and isinstance(refusal, ledgers.Shortfall):
-            raise report.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
+            raise forecasts.explain_shortfall(plan, refusal, terms=own.terms, calendar=own.ledger.calendar)
         if stored is None:
             raise refusal
         return replace(part, stored=stored)
 
     def _release_parts(
-        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: failures.ChargeLog
+        self, parts: Sequence[PlannedQuery], stop: engines.Stop | None, *, log: ledgers.ChargeLog
     ) -> list[AnswerPart]:
         """Return the plans of a statement with their answers; release those that are not stored."""
         if len(parts) > 1:
-            report.check_together(
+            forecasts.check_together(
                 [part.plan for part in parts if part.stored is None], self.budget, terms=self._dependencies.terms
             )
         answered = list[AnswerPart]()
@@ -331,105 +330,31 @@ class Session:
         log.is_complete = True
         return answered
 
-    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: failures.ChargeLog) -> AnswerPart:
+    def _release_query(self, asked: planning.Plan, stop: engines.Stop | None, *, log: ledgers.ChargeLog) -> AnswerPart:
         """Make the release of a plan; return it with the answer to show."""
         own, plan = self._dependencies, planning.draw_places(asked, self._dependencies.noise)
-        made = list[planning.Release]()
+        made, counting = list[planning.Release](), planning.build_statement(plan.counting)
 
-        def draw(exact: engines.Exact, execute: Execute) -> planning.PackedRelease:
-            made.append(planning.release(plan, exact, noise=own.noise, execute=execute))
+        def draw(execute: Execute) -> planning.PackedRelease:
+            made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
             return planning.pack_release(plan, made[0])
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
-        law = plan.law if shared else ""
-        request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
-        request = replace(request, values=plan.charged_values, division=own.division)
+        law, values = plan.law if shared else "", plan.charged_values
+        request = own.request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law, values=values)
         short = None
         try:
-            settled = self._reserve_run_settle(
-                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop, log=log
-            )
+            settled = reserve_run_settle(request, draw, own=own, shared=shared, stop=stop, log=log)
         except ledgers.Shortfall as error:
-            short = error
+            short = error  # explained outside the handler, so that no context hangs on the error
         if short is not None:
-            raise report.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+            raise forecasts.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         # where accounts share answers the stored bytes are read in any case: whether they are its own is not timed
         if made and plan.rule is None and not shared and not settled.repeats:
             return AnswerPart(asked, made[0], is_replayed=False, rise=settled.rise)
         # an equal query that was faster may have lowered what this one holds: its charge is never less than nothing
         rise = settled.rise.larger(NO_RISE) if settled.repeats else settled.rise
         return AnswerPart(asked, settled.answer, settled.repeats, rise)
-
-    def _reserve_run_settle(
-        self,
-        request: ledgers.Request,
-        statement: engines.Statement,
-        *,
-        draw: Callable[[engines.Exact, Execute], planning.PackedRelease],
-        shared: bool,
-        log: failures.ChargeLog,
-        stop: engines.Stop | None = None,
-    ) -> ledgers.Settled:
-        """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
-
-        Once the reservation is made, every failure is charged in full and none is explained: its words, kind and frames
-        may hold a row's values. Only an interrupt is passed on as one. What is raised is raised outside the handlers,
-        so that nothing hangs on it.
-
-        The answer to show may be an earlier one: that of another process of this account to the same query, free of
-        charge; or, where the policy shares answers (`shared`), the first of any account, which costs what it cost then.
-        Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
-        """
-        own = self._dependencies
-        grid_ms = own.terms.answer_grid_ms
-        # an engine that cannot run is found out before anything is reserved
-        with (
-            failures.mark_charge(failures.SETTLING) as charged,
-            time_grid.hold_failure_to_grid(grid_ms) as start_clock,
-            engines.take_turn(own.engine, stop),
-        ):
-            if stop is not None and stop():
-                raise engines.statement_stopped()
-            engines.load_libraries(*_LIBRARIES)
-            reservation = own.ledger.reserve(request)  # durable: from here on a failure costs the whole worst case
-            if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
-                return reservation
-            charged.append(True)  # errors from here on say that they are charged
-            hint = "Ask the curator. The details may hold private values, so they are not stored."
-            reason = "The engine could not answer; the query is charged in full."
-            engine_failure = errors.EngineError("engine-failed", reason, hint=hint)
-            reason = "The answer could not be drawn; the query is charged in full."
-            draw_failure = errors.EngineError("release-failed", reason, hint=hint)
-            failure: BaseException = engine_failure
-
-            def execute(statement: engines.Statement) -> engines.Exact:
-                nonlocal failure
-                failure = engine_failure
-                exact = own.engine.execute(statement)
-                failure = draw_failure
-                return exact
-
-            try:
-                start_clock()
-                with time_grid.hold_to_grid(grid_ms):
-                    drawn = draw(execute(statement), execute)
-            except Exception:  # noqa: BLE001, S110 - see above
-                pass
-            except BaseException as interrupt:  # noqa: BLE001 - passed on below
-                failure = interrupt.with_traceback(None)
-                failure.__context__ = failure.__cause__ = None
-            else:
-                settled = reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
-                log.rises.append(settled.rise)
-                return settled
-            settled = reservation.settle(
-                request.worst_case.refundable,
-                failures.FAILED if isinstance(failure, errors.EngineError) else "interrupted",
-            )
-            log.rises.append(settled.rise)
-            if isinstance(failure, errors.EngineError):
-                failures.restate(failure, f"{failure.reason[:-1]}: {failures.describe_charge(settled.rise.percent)}.")
-            raise failure
 
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
@@ -456,8 +381,7 @@ class Session:
         >>> len(session.explain_all(f"SELECT ({some}) / (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE)"))
         2
         """
-        statement = self._analyze(text, parameters, implicit=implicit)
-        inners = self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+        inners = self._list_inners(self._analyze(text, parameters, implicit=implicit))
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
@@ -471,7 +395,7 @@ class Session:
         times: int = 1,
         implicit: bool | None = None,
         consent: bool | None = None,
-    ) -> report.Forecast:
+    ) -> Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. `consent` is that of the call that will run
@@ -481,9 +405,10 @@ class Session:
         9
         """
         plan = self.explain(text, parameters, implicit=implicit)
-        balance = self._dependencies.read_balance(plan.charged_values)
-        cost = report.describe_cost(plan, balance)
-        return report.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
+        own = self._dependencies
+        balance = read_balance(own.ledger, own.terms, values=plan.charged_values)
+        cost = forecasts.describe_cost(plan, balance)
+        return forecasts.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -524,14 +449,14 @@ class Session:
         return self._dependencies.terms
 
     @property
-    def budget(self) -> report.Balance:
+    def budget(self) -> Balance:
         """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
 
         For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
         than what is left of the total.
         """
         self._check_open()
-        return report.read_balances(self._dependencies.ledger, self._dependencies.terms)
+        return read_balances(self._dependencies.ledger, self._dependencies.terms)
 
     @property
     def progress(self) -> float | None:
@@ -539,7 +464,7 @@ class Session:
 
         It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return time_grid.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
+        return read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:
@@ -551,7 +476,7 @@ class Session:
         """
         self._check_open()
         own = self._dependencies
-        return report.history_table(own.ledger.entries(), self.budget, account=own.account)
+        return free_answers.history_table(own.ledger.entries(), self.budget, account=own.account)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
@@ -578,14 +503,18 @@ class Session:
         if self._closed:
             raise errors.UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
+    def _find_key(self, text: str, parameters: ParameterValues, *, implicit: bool | None, postgres: bool) -> Hashable:
+        """Return the key of a statement in caches; None for one that may mean something else the next time."""
+        self._check_open()
+        known = self._dependencies.implicit if implicit is None else implicit
+        return analysis.find_key(text, parameters, implicit=known, postgres=postgres)
+
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
     ) -> statements.Statement:
         self._check_open()
-        return self._analyses.read(text, parameters, implicit=self._is_implicit(implicit), postgres=postgres)
-
-    def _is_implicit(self, implicit: bool | None) -> bool:  # noqa: FBT001 - as the analyst said it
-        return self._dependencies.implicit if implicit is None else implicit
+        known = self._dependencies.implicit if implicit is None else implicit
+        return self._analyses.read(text, parameters, implicit=known, postgres=postgres)
 
     def _read_as_0_11(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None
@@ -595,6 +524,10 @@ class Session:
             statement = self._analyze(text, parameters, implicit=implicit)
         except (errors.Refusal, errors.Unsupported):
             return ()
+        return self._list_inners(statement)
+
+    def _list_inners(self, statement: statements.Statement) -> Sequence[statements.PrivateQuery]:
+        """Return the private queries of a statement."""
         return self._free_answers.bind_view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
@@ -603,32 +536,6 @@ class Session:
             for query in planning.result_view(statement).inners:
                 self._plans.build(self._plans.complete(query))
         return self._free_answers.schema(statement)
-
-    def _release_external(self, release: planning.ExternalRelease) -> planning.ReleaseResult:
-        self._check_open()
-        own = self._dependencies
-        stored, replayed = own.ledger.stored(release.key, own.account), True
-
-        def draw(exact: engines.Exact, _: Execute) -> planning.PackedRelease:
-            return planning.pack_bytes(release.draw(exact, noise=own.noise), release.loss.refundable)
-
-        if stored is None:
-            request, log = own.request(release.text, release.loss, key=release.key, repeated=True), failures.ChargeLog()
-            try:
-                shared = own.terms.limits.share_replays
-                settled = self._reserve_run_settle(request, release.statement, draw=draw, shared=shared, log=log)
-            except errors.Error as error:
-                log.describe(error)
-                raise
-            stored, replayed = settled.answer, settled.repeats
-        return planning.ReleaseResult(
-            stored,
-            replayed=replayed,
-            sealed=own.engine.sealed,
-            isolation=own.engine.isolation,
-            durable=own.ledger.durable,
-            shared=own.terms.limits.share_replays,
-        )
 
 
 def hurry(session: Session) -> None:
@@ -643,7 +550,8 @@ def release_external(session: Session, release: planning.ExternalRelease) -> pla
     fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`. It trusts
     the caller's loss and output law, so it is no method of an analyst's session.
     """
-    return session._release_external(release)  # noqa: SLF001 - the same module
+    session._check_open()  # noqa: SLF001 - the same module
+    return run_external_release(release, session._dependencies)  # noqa: SLF001 - the same module
 
 
 def has_release(session: Session, release: planning.ExternalRelease) -> bool:

@@ -1,4 +1,6 @@
-"""The terms of a session, worked out once from the policy: what may be spent, and what a query costs by default.
+"""The terms of a session, worked out once from the policy, and the parts that it works with.
+
+Terms say what may be spent, and what a query costs by default.
 
 Options of a query that the policy limits are read here, too.
 """
@@ -12,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
+from dpsql import engines
 from dpsql.accounting import (
     ZCDP,
     ApproximateDP,
@@ -32,9 +35,15 @@ from dpsql.accounting import (
     total_after,
 )
 from dpsql.errors import LedgerError, PolicyError, Refusal, UsageError
+from dpsql.ledger import base as ledgers
+from dpsql.ledger.base_ledger import Ledger
+from dpsql.ledger.record import Division
+from dpsql.mechanisms import Noise
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir import literals as clocks
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import Option
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
@@ -60,7 +69,8 @@ class Terms:
     With `periods`, everything is granted again in each. `rule` is the filter of a certificate other than zcdp. Results
     that depend on rows are returned on the grid of `answer_grid_ms`. `earlier_delta` is the default delta before 0.12,
     when an analyst's limit had all of the total's delta by default; None where it is the same. `min_units` are those
-    that a query states for itself, besides those of its tables.
+    that a query states for itself, besides those of its tables. `budget_by` is the column whose values have a budget
+    each, as table.column; None without one.
     """
 
     total: ApproximateDP
@@ -75,6 +85,7 @@ class Terms:
     answer_grid_ms: int | None = None
     earlier_delta: Delta | None = None
     min_units: int = 1
+    budget_by: str | None = None
 
     @property
     def uses_known_names(self) -> bool:
@@ -90,11 +101,6 @@ class Terms:
     def certificate(self) -> Certificate:
         """Certificate that proves the total."""
         return self.certified.certificate
-
-    @property
-    def budget_by(self) -> str | None:
-        """Column whose values have a budget each, as table.column; None without one."""
-        return next((f"{name}.{table.budget_by}" for name, table in self.tables.items() if table.budget_by), None)
 
     @property
     def pool(self) -> Delta:
@@ -149,17 +155,19 @@ class Terms:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
             raise PolicyError("policy-items", reason, hint=hint, place=policy.where(f"{place}.items"))
+        tables = {name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)}
         return cls(
             total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
             delta=certified.delta or Delta(limit.permanent / queries),
             limits=policy.limits,
-            tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
+            tables=tables,
             account=account,
             periods=None if policy.budget.period is None else Periods(policy.budget.period, policy.budget.periods),
             rule=rule,
             answer_grid_ms=policy.engine.answer_grid_ms,
+            budget_by=next((f"{name}.{table.budget_by}" for name, table in tables.items() if table.budget_by), None),
         )
 
     def after(self, periods: int) -> ApproximateDP | None:
@@ -253,6 +261,7 @@ def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | 
         return None
     if certificate is Certificate.pure:
         return PureFilter(total)
+    # theorem2 and optimal count items, whose number and epsilon are fixed when the ledger is made
     own = next((name for name, analyst in policy.analysts.items() if analyst.enabled), None)
     if own is not None:  # a limit in epsilon, where the total is a number of items, which is fixed for all together
         reason = f"The certificate {grant.certificate} fixes items for all analysts together; none has an own limit."
@@ -278,6 +287,7 @@ def _spread_over_items(limit: Fraction, items: int, *, certified: CertificateTer
         return certified.epsilon.value
     if certified.certificate is Certificate.pure:
         return _rounded_down(limit / items)
+    # rho of an item is epsilon^2 / 8, and so many of them are the limit: epsilon = sqrt(8 * limit / items)
     square = 8 * limit / items  # the items' rho, epsilon^2 / 8 each, must fit exactly: round down to four digits
     if square <= 0:
         return Fraction(0)
@@ -311,3 +321,44 @@ def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, in
         return int(option.value)
     reason = f"{name} must be a whole number from {low} to {high}."
     raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDependencies:
+    """Engine, ledger, catalog, terms and noise of a session, and the evaluator that computes outer SELECTs.
+
+    Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
+    With `implicit`, standard SQL over private tables is read as private. The `division` gives each unit its value,
+    where each value of a column has a budget.
+    """
+
+    engine: engines.Engine
+    ledger: Ledger
+    catalog: Catalog
+    terms: Terms
+    noise: Noise
+    evaluator: engines.ResultEvaluator
+    clock: clocks.Clock = clocks.system_clock
+    public: engines.PublicStatements | None = None
+    implicit: bool = False
+    division: Division | None = None
+
+    @property
+    def account(self) -> str | None:
+        """Name of the analyst under which answers are stored; None where analysts have no accounts."""
+        return None if self.terms.account is None else self.terms.account.name
+
+    def request(
+        self,
+        text: str,
+        worst: BudgetVector,
+        *,
+        key: str,
+        repeated: bool = True,
+        law: str = "",
+        values: tuple[str, ...] = (),
+    ) -> ledgers.Request:
+        """Return the request of this analyst to the ledger for a query of this text, worst case and key."""
+        account, most_failures = self.terms.account, self.terms.limits.failures_per_day
+        own = None if account is None else ledgers.Account(account.name, account.budget)
+        return ledgers.Request(text, worst, own, key, most_failures, repeated, law, values, self.division)

@@ -209,7 +209,7 @@ def bounds(  # noqa: PLR0913 - the options of the command
     from dpsql.curator import plan_bounds
     from dpsql.display import replace_unprintable
     from dpsql.policy import default_policy
-    from dpsql.policy.bounds_writer import check_writable, write_bounds
+    from dpsql.policy.toml import check_writable, write_bounds
     from dpsql.quantities import Epsilon
     from dpsql.suggested_bounds import BoundsRequest
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.accounting import format_percent
-from dpsql.answer_json import encode_spending
 from dpsql.display import replace_controls, replace_unprintable, write_csv
 from dpsql.display.text import cut
 from dpsql.errors import UsageError
 from dpsql.receipt import format_share
+from dpsql.report.answer_json import encode_spending
 from dpsql.report.balance import describe_outcome
 from dpsql.report.forecast import describe_plans
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.ledger import Entry
     from dpsql.plan import Plan
-    from dpsql.report import Balance
-    from dpsql.report.balance import Spending
+    from dpsql.report.balance import Balance, Spending
     from dpsql.session import Session
 
 _UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
@@ -65,7 +64,7 @@ def write_answer(answer: Answer, layout: str, *, detailed: bool = False, quote_f
             sys.stdout.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
         return
     if layout == "json":
-        from dpsql.answer_json import encode_answer
+        from dpsql.report.answer_json import encode_answer
 
         write_json(encode_answer(answer))
         return

@@ -4,22 +4,12 @@ The worst case of a query is reserved durably before the data is read, and its a
 is returned. A reservation that is never settled stays reserved: a crash can waste budget, but never refunds it.
 """
 
-from dpsql.ledger.base import (
-    Account,
-    Request,
-    Reservation,
-    Settled,
-    Shortfall,
-    Spent,
-    compute_remaining,
-    dp_events,
-    sum_entries,
-)
+from dpsql.ledger.base import Account, Request, Reservation, Settled, Shortfall, compute_remaining
 from dpsql.ledger.base_ledger import Ledger
 from dpsql.ledger.durable import Verified
 from dpsql.ledger.memory import MemoryLedger
-from dpsql.ledger.record import Calendar, Division, Entry, Event, Settlement
-from dpsql.ledger.sqlite.ledger import SQLiteLedger, backup, verify
+from dpsql.ledger.record import Calendar, Division, Entry, Event, Settlement, Spent, dp_events, sum_entries
+from dpsql.ledger.sqlite_ledger import SQLiteLedger, backup, verify
 
 __all__ = [
     "Account",

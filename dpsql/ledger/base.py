@@ -1,30 +1,39 @@
-"""Parts of every ledger: accounts, requests, reservations, admission, and sums of entries."""
+"""Parts of every ledger: accounts, requests, reservations, admission, sums of entries, and failures.
+
+A ledger marks an error with how far the charge had come. The session adds the words, as it knows what came before and
+after. An error without a mark charged nothing.
+
+A failure of the engine is an answer without noise: whether a query runs out of memory or time can depend on the rows of
+one unit. A failed query is charged in full, which bounds what all failures reveal. A limit bounds their number.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+import re
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import partial, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from dpsql.accounting import (
     NO_RISE,
     BudgetState,
     BudgetVector,
     Rise,
-    add_largest,
     describe_periods,
-    fold_values,
+    format_percent,
 )
-from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger.failures import SETTLING
-from dpsql.ledger.record import Division, Entry, LedgerTerms
-from dpsql.quantities import Delta
+from dpsql.errors import BudgetExceeded, Error, LedgerError, Refusal, UsageError
+from dpsql.ledger.record import Division, LedgerTerms
 
 if TYPE_CHECKING:
-    from dp_accounting import ComposedDpEvent
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,7 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
         min(of_total.permanent, of_account.permanent),
         certificate=worst.certificate,
     )
+    # whose limit is the shorter one is said, of the currency that does not suffice
     if worst.refundable > remaining.refundable:
         own = of_account.refundable < of_total.refundable
     elif worst.permanent > remaining.permanent:
@@ -181,34 +191,6 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
         return
     account = request.account.name if own and request.account else None
     raise Shortfall(worst, remaining, account=account)
-
-
-def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
-    """Return the sum of `entries` in any order: of all, or of one account or period.
-
-    It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement, or
-    the one after it where an open entry is of an epoch before the present one.
-    """
-    known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
-    present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
-    present = max([present, *(entry.epoch + 1 for entry in known if entry.is_outdated)])
-    sums: dict[tuple[int, int], dict[str | None, BudgetState]] = {}  # by period and epoch, of each value and of all
-    for entry in known:
-        states = sums.setdefault((entry.period, entry.epoch), {})
-        spent, reserved = (entry.charged, 0) if entry.settlement else (0, entry.charged)
-        for value in entry.values or (None,):
-            state = states.get(value, BudgetState())
-            states[value] = BudgetState(
-                state.spent + spent, state.permanent + entry.permanent, state.reserved + reserved
-            )
-    total = BudgetState()
-    for (_, epoch), states in sums.items():
-        common = states.pop(None, BudgetState())
-        total = BudgetState(
-            total.spent + common.spent, total.permanent + common.permanent, total.reserved + common.reserved
-        )
-        total = (add_largest if epoch == present else fold_values)(total, states.values())
-    return total
 
 
 def ledger_closed() -> LedgerError:
@@ -266,43 +248,161 @@ def refuse_other(recorded: LedgerTerms, wanted: LedgerTerms) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Spent budget: the events of all entries, and `delta`, the probability that a query fails, which they leave out.
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 
-    `dp_accounting` has no event for such a mechanism. If an accountant finds epsilon at some delta for `event`, the
-    guarantee is epsilon at the sum of that delta and this one (`maths.md` 2.4).
+
+def release_on_interrupt(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Return the operation, which keeps no lock, turn or transaction alive once it was interrupted.
+
+    An interrupt may arrive after a `with` was entered and before its block begins, or after the block and before the
+    exit. The context then ends when its frame is freed, and a traceback, which a notebook stores, would keep the frame.
     """
 
-    event: ComposedDpEvent
-    delta: Delta
+    @wraps(act)
+    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        try:
+            return act(*args, **kwargs)
+        except KeyboardInterrupt as caught:
+            interrupt = caught.with_traceback(None)
+            interrupt.__context__ = None
+        raise interrupt
+
+    return acting
 
 
-def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
-    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if it is not settled.
+MAY_BE_CHARGED = "A private query may have been charged; EXPLAIN says for free whether its answer is stored."
 
-    Take all entries of a ledger, or those of one `period` or `account`. Where each value of a column has a budget, all
-    entries together are more than any unit loses; with `value` they are those that count units of this value, which is
-    what a unit loses that has had it all the time. Needs the extra dpsql[dp-accounting]; raises `UsageError` without
-    it, for entries of another certificate than zcdp, which have no rho, and for a value in entries of several epochs.
-    """
-    spent = list(entries)
-    if value is not None and len({entry.epoch for entry in spent}) > 1:
-        reason = "The data version or the policy changed between these entries, and units may not have the same value."
-        raise UsageError("several-epochs", reason, hint="Take the entries of one epoch, or leave value out.")
-    spent = [entry for entry in spent if value is None or not entry.values or value in entry.values]
-    if any("rho" not in entry.worst_case.certificate.currencies for entry in spent):
-        reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
-        raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
+RESERVING = "reserving"  # the reservation may be recorded
+SETTLING = "settling"  # the reservation is recorded, and its settlement may be
+STORED = "stored"  # the settlement is recorded, with the answer
+
+_CLAIM = re.compile(r"[;.] nothing was charged\.?$", re.IGNORECASE)
+_WORDS = {
+    RESERVING: (
+        "The query may have been charged in full; no row was read.",
+        "SHOW BUDGET shows what is left; running it again is charged again.",
+    ),
+    SETTLING: (
+        "The query is charged, in full unless its answer was stored.",
+        "Run it again{how}: it is free if the answer was stored, and charged if not; EXPLAIN says which, for free.",
+    ),
+    STORED: ("The query was charged, and its answer is stored.", "Run it again{how}: it is free."),
+}
+_CLAIM_OF_HINT = "Nothing was charged. "
+_IN_FULL = frozenset(["engine-failed", "release-failed"])  # whose own words say what is charged
+_FOR_CURATORS = frozenset(["ledger-unconfirmed"])  # whose hint is on other acts than queries
+_OWN_WORDS = frozenset(["wrapping-failed"])  # says itself that the answer is stored, and would fail again
+_EARLIER = "What this statement asked before was charged, and is stored."
+
+
+@contextmanager
+def mark_charge(stage: str) -> Iterator[list[bool]]:
+    """Mark an error of the body with a stage once the list that it gets is not empty."""
+    begun = list[bool]()
     try:
-        from dp_accounting import ComposedDpEvent, ZCDpEvent
-    except ImportError:
-        hint = "Install it: pip install 'dpsql[dp-accounting]'."
-        failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
-    else:
-        events = []
-        for entry in spent:
-            near = float(entry.charged)
-            events.append(ZCDpEvent(near if Fraction(near) >= entry.charged else math.nextafter(near, math.inf)))
-        return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))
-    raise failure
+        yield begun
+    except Error as error:
+        if begun and not error.charge and error.code not in _IN_FULL:
+            error.charge = stage
+        raise
+
+
+class ChargeLog:
+    """The charges of one statement, which may have several private queries."""
+
+    __slots__ = ("answers", "is_complete", "is_fresh", "rises")
+
+    def __init__(self) -> None:
+        self.answers = 0  # that were charged and stored
+        self.is_complete = False  # whether all are there
+        self.is_fresh = False  # whether the query that runs has fresh = true
+        self.rises: list[Rise] = []  # of the used share of the budget, by each query that was settled
+
+    def describe(self, error: Error) -> None:
+        """Say in the words of an error what was charged before it."""
+        # all private queries were answered, and what came after them failed, such as the SELECT around them
+        if self.answers and self.is_complete and not error.charge:
+            error.charge = STORED
+            if error.code in _OWN_WORDS:
+                restate(error, f"{error.reason} {self._describe_sum()}".strip())
+                return
+        # nothing was charged: only an error of the ledger leaves doubt about that
+        if not error.charge and not self.answers:
+            if isinstance(error, LedgerError) and not _CLAIM.search(error.reason):
+                restate(error, f"{error.reason} Nothing was charged.", hint=error.hint)
+            return
+        reason, hint = _CLAIM.sub(".", error.reason), error.hint.replace(_CLAIM_OF_HINT, "")
+        if error.charge:
+            words, advice = _WORDS[error.charge]
+            reason = f"{reason} {words}"
+            advice = advice.format(how=" without fresh = true" if self.is_fresh else "")
+            hint = advice if error.code in _FOR_CURATORS else f"{advice} {hint}".strip()
+        if self.answers:
+            reason = f"{reason} {self._describe_sum(is_all=error.charge not in {RESERVING, SETTLING})}".strip()
+        if self.answers and not self.is_complete:
+            reason = f"{reason} {_EARLIER}"
+            if error.code not in _IN_FULL:
+                error.charge = error.charge or STORED
+        restate(error, reason, hint=hint)
+
+    def annotate(self, interrupt: BaseException) -> None:
+        """Say in a note of an interrupt what the statement was charged before it."""
+        if self.rises:
+            interrupt.add_note(self._describe_sum())
+
+    def _describe_sum(self, *, is_all: bool = True) -> str:
+        """Return by how much all queries of the statement raised the used share, or those before the last one."""
+        if not self.rises:
+            return ""
+        used = describe_charge(sum(self.rises, NO_RISE).percent)
+        return f"In all this statement used {used}." if is_all else f"Before, this statement used {used}."
+
+
+def restate(error: Error, reason: str, *, hint: str | None = None) -> None:
+    """Put other words into an error."""
+    error.reason, error.hint = reason, error.hint if hint is None else hint
+    error.args = error.code, reason, hint, error.place
+
+
+def describe_charge(percent: Decimal) -> str:
+    """Return by how much a failure raised the used share of a budget."""
+    return f"{format_percent(percent)}{'' if percent else ' more'} of the budget"
+
+
+FAILED = "failed"  # digest of the outcome of a query that failed in the engine or in the release
+_DAY = timedelta(days=1)
+
+
+class Failures:
+    """The failures of one ledger, by account, in the order of their times."""
+
+    __slots__ = ("_count", "_found")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._found: dict[str | None, list[datetime]] = defaultdict(list)
+
+    def take(self, found: Sequence[tuple[str | None, datetime]]) -> None:
+        """Take account and time of those that were added to `found`, which only grows, since the last time."""
+        for account, when in found[self._count :]:
+            insort(self._found[account], when)
+        self._count = len(found)
+
+    def refuse(self, account: str | None, most: int | None, *, at: str) -> None:
+        """Raise `Refusal` for an account of which `most` queries failed in the day before `at`; None means no limit.
+
+        By a clock that was set back, those after `at` count too.
+        """
+        if most is None:
+            return
+        found = self._found.get(account, [])
+        failed = len(found) - bisect_right(found, datetime.fromisoformat(at) - _DAY)
+        if failed < most:
+            return
+        reason = f"The engine failed {failed} of this account's queries within a day, and the policy allows {most}."
+        hint = (
+            "Ask again a day after the last of them, or ask the curator about memory_limit and time_limit; "
+            "stored answers are there."
+        )
+        raise Refusal("too-many-failures", reason, hint=hint)

@@ -34,14 +34,17 @@ from dpsql.accounting import (
 )
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import (
+    RESERVING,
+    Failures,
     Outcome,
     Request,
     Reservation,
     Settled,
     admit,
     compute_remaining,
+    mark_charge,
+    release_on_interrupt,
 )
-from dpsql.ledger.failures import RESERVING, Failures, mark_charge, refuse_after, release_on_interrupt
 from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
 from dpsql.ledger.record import (
     GENESIS,
@@ -247,6 +250,12 @@ class Ledger(ABC):
         return findings.results[question]
 
     @property
+    def terms(self) -> LedgerTerms:
+        """Recorded terms, with the periods as they stand now. Read `state` first: a grant in between only adds."""
+        terms = self._seen_terms()
+        return terms if terms.calendar is None else replace(terms, calendar=self._present(terms))
+
+    @property
     def budget(self) -> BudgetVector:
         """Recorded budget, in all or of a period. Read `state` first: a grant in between only adds."""
         return self._seen_terms().budget
@@ -264,7 +273,7 @@ class Ledger(ABC):
     @property
     def calendar(self) -> Calendar | None:
         """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
-        return self._present(self._seen_terms())
+        return self.terms.calendar
 
     @property
     def data_version(self) -> int:
@@ -284,6 +293,7 @@ class Ledger(ABC):
             for amounts in (worst, account.budget) if account else (worst,):
                 amounts.require(book.terms().certified.certificate)
             self._agree(book, name)
+            # another process of this account may have been answered since the session looked
             if request.repeated:
                 found = _find_stored(book, request.key, account=name, version=book.terms().data_version)
                 if found is not None:
@@ -294,8 +304,9 @@ class Ledger(ABC):
                     "The data version or the policy changed while this query was prepared; nothing was charged.",
                     hint="Run it again.",
                 )
+            # the first writer of a period begins it: from here on balances are those of the new period
             at, terms = self._turn(book)
-            refuse_after(request.most_failures, self._failures.of_day(name, at=at))
+            self._failures.refuse(name, request.most_failures, at=at)
             if terms.calendar is not None and terms.calendar.is_over:
                 of_total = BudgetVector(0, 0, certificate=worst.certificate)
             else:
@@ -313,6 +324,7 @@ class Ledger(ABC):
                 limit=limit,
                 values=request.values,
             )
+            # what is charged to values is in the events alone: a balance is what every unit may have lost
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
@@ -374,8 +386,12 @@ class Ledger(ABC):
         with self._reading() as book:
             self._agree(book)
             version = book.terms().data_version
-            every = [_find_stored(book, each, account=account, version=version) for each in (key, *others)]
-        return max(filter(None, every), default=(0, None))[1]
+            newest: tuple[int, bytes] | None = None
+            for each in (key, *others):
+                found = _find_stored(book, each, account=account, version=version)
+                if found is not None and (newest is None or found[0] > newest[0]):
+                    newest = found
+        return None if newest is None else newest[1]
 
     @release_on_interrupt
     def answers(self, account: str | None, after: int) -> tuple[int, list[bytes]]:
@@ -389,8 +405,10 @@ class Ledger(ABC):
         with self._reading() as book:
             self._agree(book)
             last = book.head()[0]
-            entries = book.answered(account, after=after) if last > after else ()
-            found = [answer for entry in entries if (answer := book.answer(entry)) is not None]
+            found = list[bytes]()
+            for entry in book.answered(account, after=after) if last > after else ():
+                answer = book.answer(entry)
+                found += [] if answer is None else [answer]
         return last, found
 
     @release_on_interrupt
@@ -494,12 +512,15 @@ class Ledger(ABC):
                 hint = "Reserve again for a new query."
                 raise LedgerError("already-settled", "A reservation is settled exactly once.", hint=hint)
             key, version = held.question
+            # The answer that the account received meanwhile comes first, and is free. Otherwise, where accounts share
+            # answers, it is the first one of any account, at what that cost.
             repeated = _find_repeated(book, held) if outcome.answer else None
             if repeated is not None:
                 outcome = repeated
             elif outcome.shared:
                 outcome = _find_first(book, key, law=held.law, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
+            # delta is given back by a repeat alone, which released nothing new; an earlier dpsql does not know of that
             frees_delta = repeated is not None and book.tell_repeats()
             if not frees_delta:
                 outcome = replace(outcome, repeats=None)
@@ -511,6 +532,7 @@ class Ledger(ABC):
                 return replace(state, permanent=state.permanent - freed)
 
             rise = self._measure_query(book, held, charge=charge, loss=outcome.loss)
+            # a reservation of an earlier period is settled against that period, whose balances are gone
             if not held.values and (terms.calendar is None or terms.calendar.includes(held.number)):
                 for holder in dict.fromkeys((None, held.account)):
                     book.set_balance(holder, charge(book.balance(holder)))
@@ -567,8 +589,10 @@ class Ledger(ABC):
         `ledger-tampered`.
         """
         replay = self._history
+        # the opening has read a history already, and this is the first operation
         if replay.seq > self._seen[0]:
             self._seen = replay.seq, replay.chain
+        # the last event that was read must still be there: a chain covers all before it
         seq, chain = self._seen
         if seq and book.chain_at(seq) != chain:
             raise unlinked(seq)
@@ -592,7 +616,9 @@ class Ledger(ABC):
 
     def _find_state(self, book: LedgerTransaction, account: str | None, *, values: Iterable[str] | None) -> BudgetState:
         """Return the state that decides on a query of these values, or of all where there are none."""
-        states = self._find_values(book, account)
+        states = {} if self._history.division is None else self._find_values(book, account)
+        if not states:
+            return book.balance(account)
         wanted = tuple(values or states)
         return add_largest(book.balance(account), (states[value] for value in wanted if value in states))
 

@@ -77,13 +77,15 @@ class EventRows(ABC):
     FIRST_ASKED: ClassVar[str]  # reservations under a key on a data version, oldest first
     ENTRY: ClassVar[str]  # the entry that the body of the event `settled` settles, as an expression
 
+    _terms: LedgerTerms | None = None  # read once in a transaction
+
     @abstractmethod
     def _run(self, statement: str, *values: object) -> RowsFound:
         """Run a statement with values in place of its question marks."""
 
     @abstractmethod
-    def terms(self) -> LedgerTerms:
-        """Return the present terms."""
+    def _read_terms(self) -> LedgerTerms:
+        """Read the present terms."""
 
     @abstractmethod
     def balances(self) -> Mapping[str, BudgetState]:
@@ -92,6 +94,12 @@ class EventRows(ABC):
     @abstractmethod
     def history(self, after: int = ...) -> Iterable[tuple[Any, ...]]:
         """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
+
+    def terms(self) -> LedgerTerms:
+        """Return the present terms."""
+        if self._terms is None:
+            self._terms = self._read_terms()
+        return self._terms
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
@@ -355,6 +363,7 @@ def replayed(rows: EventRows, checkpoint: Sums | None = None) -> tuple[History, 
     It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
     event, which decides.
     """
+    # a checkpoint that is of another history, or leads to something else than the rows, is no reason to refuse
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         with suppress(LedgerError):
             return _agreeing(rows, History(checkpoint))

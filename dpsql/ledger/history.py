@@ -15,7 +15,7 @@ from typing import Any
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods, fold_values
 from dpsql.errors import LedgerError
-from dpsql.ledger.failures import FAILED
+from dpsql.ledger.base import FAILED
 from dpsql.ledger.record import (
     GENESIS,
     Calendar,
@@ -164,9 +164,18 @@ class History:
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of seq, at, kind, body and chain; raise `ledger-tampered` at the first that does not fit."""
-        for row in rows:
-            if not self._fits(row):
+        for seq, at, kind, body, chain in rows:
+            try:
+                fits = (
+                    seq == self.seq + 1
+                    and compute_chain(self.chain, seq, at=at, kind=kind, body=body) == chain
+                    and self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at))
+                )
+            except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
+                fits = False
+            if not fits:
                 raise unlinked(self.seq + 1)
+            self.seq, self.chain = seq, chain
         if self.terms is None:
             raise tampered("it has no first event")
 
@@ -195,19 +204,8 @@ class History:
         held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
         return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
 
-    def _fits(self, row: tuple[Any, ...]) -> bool:
-        seq, at, kind, body, chain = row
-        try:
-            if seq != self.seq + 1 or compute_chain(self.chain, seq, at=at, kind=kind, body=body) != chain:
-                return False
-            if not self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at)):
-                return False
-        except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
-            return False
-        self.seq, self.chain = seq, chain
-        return True
-
     def _take(self, seq: int, kind: str, *, body: dict[str, Any], at: datetime) -> bool:
+        """Add an event to the sums; return whether it may follow those before it."""
         if (seq == 1) != (kind == "created"):
             return False
         if kind == "period":
@@ -242,6 +240,8 @@ class History:
             amount = tally.scale(*rho)
             tally.held += amount
             tally.add_permanent(*delta)
+        # A unit has one value. So it may have lost what is charged to all units, and what is charged to its value: the
+        # values of this entry are looked at, or all of them if it is charged to all units.
         over = self._calendar is not None and self._calendar.is_over
         total, of_values = self._tallies[None], self._values.get(None, {})
         touched = [of_values[value] for value in values] if values else [*of_values.values()]
@@ -258,7 +258,7 @@ class History:
 
     def _settle(self, body: dict[str, Any], at: datetime) -> bool:
         entry, loss = body["entry"], decode_ratio(body["loss"])
-        found = self._open.pop(entry)
+        found = self._open.pop(entry)  # KeyError: it was never reserved, or is settled twice
         worst, account = found.amount, found.account
         reserved, freed_delta = self._deltas.pop(entry, None), decode_ratio(body.get("freed_delta", "0/1"))
         if ("repeats" in body) != ("freed_delta" in body):
@@ -271,6 +271,7 @@ class History:
             self.answers += 1
         if body["digest"] == FAILED:
             self.failed.append((account, at))
+        # of an earlier period the tallies are gone; of values before a fold the worst case is charged to all units
         is_present = self._calendar is None or self._calendar.includes(entry)
         if is_present and not (found.values and entry <= self.folded):
             for tally in self._find_tallies(found):
@@ -279,7 +280,7 @@ class History:
                 tally.held -= freed
                 if freed_delta[0]:
                     tally.add_permanent(-freed_delta[0], freed_delta[1])
-        return loss[0] * worst[1] <= worst[0] * loss[1]
+        return loss[0] * worst[1] <= worst[0] * loss[1]  # loss <= worst case
 
     def _may_repeat(self, body: dict[str, Any]) -> bool:
         """Say whether a settlement that repeats an entry costs nothing, stores nothing, and follows that one's."""

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
-from dpsql.ledger.base import ledger_closed, ledger_forked
+from dpsql.ledger.base import Failures, ledger_closed, ledger_forked
 from dpsql.ledger.base_ledger import Ledger, LedgerTransaction, begin, new_terms
-from dpsql.ledger.failures import Failures
 from dpsql.ledger.history import History
 from dpsql.ledger.record import (
     GENESIS,
@@ -102,6 +101,7 @@ class _Book:
 
     def draft(self) -> _Book:
         """Return a copy to change; what an earlier draft left behind is dropped."""
+        # lists and dicts are shared: an act that was undone may have appended to them, beyond `count`
         del self.record[self.count :]
         return replace(self, balances=dict(self.balances))
 
@@ -125,6 +125,7 @@ class _Book:
         event = make_event(self.head(), kind, body=body, at=at)
         self.record.append(event)
         self.count = event.seq
+        # the two indices that a database keeps: the settlement of an entry, and the reservations under a key
         if kind == "settled":
             self.settlements[int(str(body["entry"]))] = event.seq
         if kind == "reserved":
@@ -155,17 +156,21 @@ class _Book:
 
     def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
         whose, when = encode_account_prefix(account), encode_version(version)
-        under = self._under(key, reversed(self.keys.get(key, ())))
-        return (event for event in under if event.body.startswith(whose) or when not in event.body)
+        for event in self._under(key, reversed(self.keys.get(key, ()))):
+            if event.body.startswith(whose) or when not in event.body:
+                yield event
 
     def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
         when = encode_version(version)
         return (event for event in self._under(key, self.keys.get(key, ())) if when in event.body)
 
     def _under(self, key: str, numbers: Iterable[int]) -> Iterator[Event]:
+        """Yield the reservations of these numbers that are under a key; others are of acts that were undone."""
         told = f'"key":{json.dumps(key)}'
-        under = (self.record[seq - 1] for seq in numbers if seq <= self.count)
-        return (event for event in under if event.kind == "reserved" and told in event.body)
+        for seq in numbers:
+            event = self.record[seq - 1] if seq <= self.count else None
+            if event is not None and event.kind == "reserved" and told in event.body:
+                yield event
 
     def answer(self, entry: int) -> bytes | None:
         return None if self.settlement(entry) is None else self.answers.get(entry)

@@ -1,4 +1,4 @@
-"""Events of a ledger, each linked to all before it by a chain of SHA-256; the encoding of their content; its calendar.
+"""Events of a ledger, each linked to all before it by a chain of SHA-256; its calendar; entries, and their sums.
 
 A body is JSON with sorted keys, no spaces and ASCII only, so equal content has equal bytes. Numbers are exact
 fractions as text, "numerator/denominator". Amounts are named by the currencies of the ledger's certificate.
@@ -12,17 +12,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, Periods, describe_periods
+from dpsql.accounting import (
+    ApproximateDP,
+    BudgetState,
+    BudgetVector,
+    Certificate,
+    CertificateTerms,
+    Periods,
+    add_largest,
+    describe_periods,
+    fold_values,
+)
 from dpsql.errors import LedgerError, UsageError
 from dpsql.quantities import Delta, Epsilon
+
+if TYPE_CHECKING:
+    from dp_accounting import ComposedDpEvent
 
 Clock = Callable[[], datetime]
 
@@ -367,6 +381,7 @@ def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
             certificate = decode_certificate(json.loads(event.body)).certificate
         elif event.kind == "period":
             period = json.loads(event.body)["number"]
+        # units keep their values until the data version or the rule that gives them changes
         elif event.kind == "bumped":
             epoch, rule = epoch + 1, None
         elif event.kind == "divided":
@@ -412,3 +427,73 @@ def _entry(event: Event, certificate: Certificate, *, period: int, epoch: int) -
         epoch=epoch,
         number=event.seq,
     )
+
+
+def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
+    """Return the sum of `entries` in any order: of all, or of one account or period.
+
+    It is what a unit of any value may have lost at most. The present epoch is that of the last entry or settlement, or
+    the one after it where an open entry is of an epoch before the present one.
+    """
+    known = [entry for entry in entries if account in {None, entry.account} and period in {None, entry.period}]
+    present = max((each.epoch for entry in known for each in (entry, entry.settlement) if each), default=0)
+    present = max([present, *(entry.epoch + 1 for entry in known if entry.is_outdated)])
+    sums: dict[tuple[int, int], dict[str | None, BudgetState]] = {}  # by period and epoch, of each value and of all
+    for entry in known:
+        states = sums.setdefault((entry.period, entry.epoch), {})
+        spent, reserved = (entry.charged, 0) if entry.settlement else (0, entry.charged)
+        for value in entry.values or (None,):
+            state = states.get(value, BudgetState())
+            states[value] = BudgetState(
+                state.spent + spent, state.permanent + entry.permanent, state.reserved + reserved
+            )
+    total = BudgetState()
+    for (_, epoch), states in sums.items():
+        common = states.pop(None, BudgetState())
+        total = BudgetState(
+            total.spent + common.spent, total.permanent + common.permanent, total.reserved + common.reserved
+        )
+        total = (add_largest if epoch == present else fold_values)(total, states.values())
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Spent budget: the events of all entries, and `delta`, the probability that a query fails, which they leave out.
+
+    `dp_accounting` has no event for such a mechanism. If an accountant finds epsilon at some delta for `event`, the
+    guarantee is epsilon at the sum of that delta and this one (`maths.md` 2.4).
+    """
+
+    event: ComposedDpEvent
+    delta: Delta
+
+
+def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
+    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if it is not settled.
+
+    Take all entries of a ledger, or those of one `period` or `account`. Where each value of a column has a budget, all
+    entries together are more than any unit loses; with `value` they are those that count units of this value, which is
+    what a unit loses that has had it all the time. Needs the extra dpsql[dp-accounting]; raises `UsageError` without
+    it, for entries of another certificate than zcdp, which have no rho, and for a value in entries of several epochs.
+    """
+    spent = list(entries)
+    if value is not None and len({entry.epoch for entry in spent}) > 1:
+        reason = "The data version or the policy changed between these entries, and units may not have the same value."
+        raise UsageError("several-epochs", reason, hint="Take the entries of one epoch, or leave value out.")
+    spent = [entry for entry in spent if value is None or not entry.values or value in entry.values]
+    if any("rho" not in entry.worst_case.certificate.currencies for entry in spent):
+        reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
+        raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
+    try:
+        from dp_accounting import ComposedDpEvent, ZCDpEvent
+    except ImportError:
+        hint = "Install it: pip install 'dpsql[dp-accounting]'."
+        failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
+    else:
+        events = []
+        for entry in spent:
+            near = float(entry.charged)
+            events.append(ZCDpEvent(near if Fraction(near) >= entry.charged else math.nextafter(near, math.inf)))
+        return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))
+    raise failure

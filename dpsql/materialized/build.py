@@ -55,7 +55,7 @@ from dpsql.materialized.lookup import (
     write_state,
 )
 from dpsql.policy import Policy, PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.tree import Type, parse_type
 from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements, RemoteSet

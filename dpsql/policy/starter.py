@@ -17,28 +17,9 @@ from dpsql.policy.model import Budget
 from dpsql.policy.name_evidence import NO_IDS, find_identifier, find_people, judge_name
 from dpsql.policy.settings import Limits
 from dpsql.policy.source import DataSource
+from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import fold
 from dpsql.quantities import Delta
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def spell(name: str) -> str:
-    """Return the name as a TOML key: bare if it can be, else quoted.
-
-    >>> spell("reads"), spell("two words")
-    ('reads', '"two words"')
-    """
-    return name if _BARE.fullmatch(name) else quote(name)
-
-
-def quote(name: str) -> str:
-    r"""Return the name as a TOML string of one line; what does not print is escaped, so it can end or colour nothing.
-
-    >>> print(quote('a"b\\c\n'), quote("\x7f"))
-    "a\"b\\c\u000a" "\u007f"
-    """
-    return '"' + "".join(map(_escaped, name)) + '"'
 
 
 def policy_names(tables: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -56,14 +37,6 @@ def policy_names(tables: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str
             names[schema, table] = name
             taken.add(spoken)
     return names
-
-
-def _escaped(char: str) -> str:
-    if char in '"\\':
-        return "\\" + char
-    if char.isprintable():
-        return char
-    return f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}"
 
 
 _MEASURES = frozenset(["DOUBLE", "FLOAT"])
@@ -216,6 +189,7 @@ def _reasons_of_keys(column: FoundColumn, table: FoundTable, *, leads_to: str | 
 
 def _ways(decisions: Mapping[str, Decision]) -> dict[str, str]:
     """Return the column by which each table leads, perhaps through others, to one with candidates, if it has none."""
+    # orders -> customers -> households: each round finds the tables that lead to those of the rounds before
     about_people = {name for name, decision in decisions.items() if decision.candidates}
     ways: dict[str, str] = {}
     grew = True

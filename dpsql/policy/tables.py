@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from dpsql.dialects import write_name
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.shared_rows import refuse_shared_rows
 from dpsql.policy.source import DataSource
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -554,6 +554,7 @@ def find_owner(tables: Tables, name: str) -> Owner:
     link, unit = (table.link, table.privacy_unit) if isinstance(table, PrivateTable) else (None, None)
     if link is None:
         return Owner(name, unit or "")
+    # orders.customer_id -> customers.id, the unit of customers: the column of orders is the unit already
     beyond = find_owner(tables, find_target(tables, link) or "")
     if not beyond.links and fold(beyond.column) == fold(link.key):
         return Owner(name, link.column)
@@ -629,3 +630,27 @@ def _link(tables: Tables, name: str) -> TableLink | None:
 
 def _spoken(name: str) -> str:
     return fold(name).removeprefix("main.")
+
+
+def refuse_shared_rows(units: Sequence[object], *, table: str = "messages", place: str | None = None) -> PolicyError:
+    """Return the refusal of several privacy units of one row; its hint has a view with one row for each person.
+
+    A row, such as a message with its sender and its receiver, belongs to one unit. With the sender as the unit, a
+    receiver is not protected: without that receiver all messages to them are gone, which changes the rows of any number
+    of units. What each unit adds could be bounded for both only if the rows of one person did not depend on those of
+    others, which sampling or weighing rows by both does.
+    """
+    named = [unit for unit in units if isinstance(unit, str)]
+    names = named if len(named) > 1 else ["sender", "receiver"]
+    source, left_out = ".".join(map(write_name, table.split("."))), ", ".join(map(write_name, names))
+    parts = [
+        f"SELECT {write_name(name)} AS person, '{name.replace(chr(39), chr(39) * 2)}' AS role, "  # noqa: S608 - a hint
+        f"* EXCLUDE ({left_out}) FROM {source}"
+        for name in names
+    ]
+    hint = (
+        f"Make a view with one row for each person: CREATE VIEW people_of_{table.rpartition('.')[2]} AS "
+        f'{" UNION ALL ".join(parts)}; and write privacy_unit = "person" of it (docs/how-to/two-people-in-a-row.md).'
+    )
+    reason = "A row belongs to one privacy unit: with one of these columns, the people in the other are not protected."
+    return PolicyError("policy-two-people", reason, hint=hint, place=place)

@@ -10,31 +10,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 from dpsql.accounting import (
+    NO_RISE,
     ApproximateDP,
     BudgetState,
     BudgetVector,
     Certificate,
     Rise,
+    add_largest,
+    add_worst_case,
     compute_used_share,
+    fold_values,
     format_percent,
     item_price,
+    measure_rise,
     round_down,
     round_up,
     to_percent,
 )
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import compute_remaining, sum_entries
+from dpsql.ledger.base import FAILED, compute_remaining
 from dpsql.ledger.base_ledger import Ledger
-from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import Calendar, Entry
+from dpsql.ledger.record import Calendar, Entry, sum_entries
 from dpsql.policy import Policy
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
-from dpsql.report.used_shares import trace_rises
 from dpsql.terms import Terms, compute_limit
 
 _USUAL_K = 10
@@ -253,6 +257,13 @@ def compute_balance(
     )
 
 
+def count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
+    """Return how many queries fit one after another, each reserved at `worst` and then settled at `loss`."""
+    spare = remaining.refundable - worst.refundable
+    admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
+    return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
+
+
 def find_larger_part(balance: Balance) -> str:
     """Return what has used more of the budget where it is the currency that is never refunded, else ""."""
     refundable, permanent = (
@@ -279,8 +290,9 @@ def read_balance(ledger: Ledger, terms: Terms, *, values: Iterable[str] = ()) ->
     named, name = tuple(values), None if terms.account is None else terms.account.name
     own, total = None if name is None else ledger.state(name, values=named), ledger.state(values=named)
     # after the states: a grant only ever adds, and a session that is open speaks of it too
-    terms = replace(terms, budget=ledger.budget, total=ledger.total)
-    return compute_balance(terms, total, own=own, calendar=ledger.calendar)
+    recorded = ledger.terms
+    terms = replace(terms, budget=recorded.budget, total=recorded.total)
+    return compute_balance(terms, total, own=own, calendar=recorded.calendar)
 
 
 def read_balances(ledger: Ledger, terms: Terms) -> Balance:
@@ -354,3 +366,86 @@ def describe_outcome(entry: Entry) -> str:
         return "open"
     # these words stand in place of the digest of an answer
     return entry.settlement.digest if entry.settlement.digest in {FAILED, "interrupted"} else "answered"
+
+
+@dataclass(slots=True)
+class _Period:
+    """What was charged in a period: to all units, and to units of each value in the present epoch."""
+
+    common: BudgetState = field(default_factory=BudgetState)
+    values: dict[str, BudgetState] = field(default_factory=dict)
+    epoch: int = 0
+
+    def begin_epoch(self, epoch: int, limit: BudgetVector) -> Rise:
+        """Charge the most of a value to all units if an epoch ended; what is open for values is then spent."""
+        if epoch == self.epoch or not self.values:
+            self.epoch = max(epoch, self.epoch)
+            return NO_RISE
+        before = compute_used_share(add_largest(self.common, self.values.values()), limit)
+        self.common = fold_values(self.common, self.values.values())
+        self.values, self.epoch = {}, epoch
+        return Rise.between(before, compute_used_share(self.common, limit))
+
+    def charge(self, entry: Entry, limit: BudgetVector, *, settles: bool, by_value: bool) -> Rise:
+        """Reserve or settle an entry, and return by how much that raised the used share."""
+        change = partial(_settle if settles else _reserve, entry)
+        states = self.values if by_value else None
+        rise = measure_rise(limit, self.common, change=change, states=states, values=entry.values)
+        if entry.values:
+            self.values |= {value: change(self.values.get(value, BudgetState())) for value in entry.values}
+        else:
+            self.common = change(self.common)
+        return rise
+
+
+def _reserve(entry: Entry, state: BudgetState) -> BudgetState:
+    return add_worst_case(state, entry.worst_case)
+
+
+def _settle(entry: Entry, state: BudgetState) -> BudgetState:
+    freed = entry.worst_case.permanent - entry.permanent
+    reserved = state.reserved - entry.worst_case.refundable
+    return replace(state, spent=state.spent + entry.charged, reserved=reserved, permanent=state.permanent - freed)
+
+
+def trace_rises(entries: Iterable[Entry], limit: BudgetVector, *, account: str | None = None) -> Mapping[int, Rise]:
+    """Return by how much each entry raised the used share of the total or of an account, by the entry's number.
+
+    Shares are of the present `limit`: those of a period add up to its used share, also where less was granted before.
+    An entry that repeats another one changed nothing in the end: it has no rise, and no other has one of it.
+    """
+    every = [entry for entry in entries if account in {None, entry.account}]
+    known = [entry for entry in every if not _changes_nothing(entry)]
+    events = [(entry.number, entry.epoch, entry, False) for entry in known]
+    events += [(each.settlement.number, each.settlement.epoch, each, True) for each in known if each.settlement]
+    by_value = any(entry.values for entry in known)
+    rises = {entry.number: NO_RISE for entry in every}
+    periods, open_ = dict[int, _Period](), dict[int, Entry]()
+
+    def fold(entry: Entry, epoch: int) -> None:
+        folded = periods[entry.period].begin_epoch(epoch, limit)
+        if folded.share:  # only what was open for values raises the share when it is charged to all
+            first = next(each for each in open_.values() if each.values and each.period == entry.period)
+            rises[first.number] += folded
+
+    # as the ledger did: reserve and settle in the order of events, and fold values where an epoch ends between them
+    for _, epoch, entry, settles in sorted(events, key=lambda event: event[0]):
+        period = periods.setdefault(entry.period, _Period())
+        fold(entry, epoch)
+        was_folded = settles and entry.values and epoch != entry.epoch
+        rise = NO_RISE if was_folded else period.charge(entry, limit, settles=settles, by_value=by_value)
+        rises[entry.number] += rise
+        if settles:
+            del open_[entry.number]
+        else:
+            open_[entry.number] = entry
+    for entry in open_.values():
+        if entry.is_outdated:
+            fold(entry, entry.epoch + 1)
+    return rises
+
+
+def _changes_nothing(entry: Entry) -> bool:
+    """Return whether an entry repeats another one, and its reservation was not charged to all units in between."""
+    repeats = entry.settlement is not None and entry.settlement.repeats is not None
+    return repeats and not entry.charged and not entry.permanent

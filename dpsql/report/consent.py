@@ -27,20 +27,35 @@ from types import MappingProxyType
 
 from dpsql.accounting import BudgetVector
 from dpsql.dialects import quote_text, write_name
-from dpsql.display import plural, unit_noun, with_article
+from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
-from dpsql.report.key_nouns import describe_key
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
 from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
+from dpsql.sql.ir.tree import ColumnRef, strip_casts
 from dpsql.terms import Terms
 
 _WARNED, _ASKED = Fraction(1, 10), Fraction(1, 5)  # of the population
 _CHEAP = Fraction(1, 10)  # of what is left of the budget
 _TRIED_BOUNDS = (3, 1)
+
+
+def describe_key(query: PrivateQuery) -> tuple[str, str]:
+    """Return what one key of the query is called, and several: by the names of the columns that show them."""
+    names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
+    if len(query.keys) == 1 and names:
+        name = next(iter(names))
+        # the name of an expression may be any word, and so may that of a cast without AS
+        is_noun = isinstance(strip_casts(query.keys[0]), ColumnRef) and "::" not in name and "(" not in name
+        is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
+        if is_noun and not is_word:  # "10 ns" says nothing
+            return f'value of "{name}"', f'values of "{name}"'
+        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
+    listed = " and ".join(names)
+    return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +86,20 @@ class Reach:
 
 def find_reach(plan: Plan) -> Reach | None:
     """Return how much of the declared population a group needs; None where nothing can be said of it."""
-    query, rows = plan.query, plan.spec.rows
-    declared = [plan.request.terms.tables[name].population for name in query.tables]
-    known = [number for number in declared if number is not None]
-    if len(known) < len(declared) or query.domain is not None or rows.known:
-        return None
-    need = plan.need
+    population = 0
+    for name in plan.query.tables:
+        declared = plan.request.terms.tables[name].population
+        if declared is None:
+            return None
+        population = max(population, declared)  # a unit of a join is one of any of its tables
+    need = None if plan.query.domain is not None or plan.spec.rows.known else plan.need
     if need is None or need.measure.aggregate is not Aggregate.UNITS:
         return None
-    # a unit of a join is one of any of its tables
-    return Reach(Fraction(need.units), Fraction(need.least or 0), max(known))
+    return Reach(Fraction(need.units), Fraction(need.least or 0), population)
 
 
-def warn_of_reach(plan: Plan) -> tuple[str, ...]:
+def warn_of_reach(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
     """Return a sentence on a query that can hardly return a row; none where nothing speaks against it."""
-    reach = find_reach(plan)
     if reach is not None and not reach.is_possible:
         return (f"{_describe(plan, reach)} The query is refused.",)
     if reach is not None and reach.share > _WARNED:
@@ -145,8 +159,9 @@ def needs_consent(plan: Plan, left: BudgetVector, *, given: bool | None = None) 
 
 def find_refusal(
     plan: Plan,
-    read_left: Callable[[], BudgetVector],
+    reach: Reach | None,
     *,
+    read_left: Callable[[], BudgetVector],
     terms: Terms,
     given: bool | None = None,
     postgres: bool = False,
@@ -156,11 +171,10 @@ def find_refusal(
     It is the shortfall of the budget where that is short, with consent or without. `read_left` reads what is left,
     which few queries need; `postgres` says that SET gives consent.
     """
-    reach = find_reach(plan)
     if reach is None or (reach.is_possible and reach.share <= _ASKED):
         return None
     left, worst = read_left(), plan.price(plan.worst_case)
-    if reach.is_possible and not needs_consent(plan, left, given=given):
+    if reach.is_possible and (has_consent(plan, given=given) or not reach.asks(worst, left)):
         return None
     if reach.is_possible and not _fits(worst, left):
         return Shortfall(worst, left, account=None if terms.account is None else terms.account.name)
@@ -214,6 +228,7 @@ def list_alternatives(plan: Plan, left: BudgetVector, *, terms: Terms) -> Iterat
     def find_epsilon(**options: Decimal) -> Decimal | None:
         return _find_larger_epsilon(plan, left, terms=terms, is_run=lambda value: is_likely(epsilon=value, **options))
 
+    # fewer keys; a smaller bound, or a larger epsilon, or both; and a total, which needs no threshold
     if clause.form != "header":  # SELECT WITH DIFFERENTIAL_PRIVACY has no clause to write
         fewer = _find_last((clause.k or 1) - 1, is_likely)
         if fewer:
@@ -244,6 +259,7 @@ def write_list_note(plan: Plan, terms: Terms) -> Plan:
     if cut is None or has_consent(plan) or find_reach(plan) is None:
         return plan
     limit = terms.budget if terms.account is None else terms.account.budget
+    # the longest list whose price, in proportion to its items, is within the limit
     price, items = plan.price(plan.worst_case).refundable, plan.worst_items
     longest = next((k for k in range(cut.more, cut.k, -1) if price * plan.items(k) <= limit.refundable * items), 0)
     other = replace(plan.query, clause=replace(plan.query.clause, k=longest))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -25,13 +25,13 @@ from dpsql.plan.mechanisms.record import LEAST_DELTA, Candidate, Reads, assume_g
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
-from dpsql.report.balance import Balance, find_larger_part
+from dpsql.report.balance import Balance, count_admitted, find_larger_part
 from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 _NEEDS_CONSENT = "It is run only with consent, such as WITH (consent = true)."
 _LEAST_EXPONENT = -6  # that is written out in decimals
@@ -130,47 +130,14 @@ def forecast(
     worst, half = plan.price(plan.worst_case), plan.price(plan.mechanism_plan.loss_of_half)
     return Forecast(
         times,
-        _count_admitted(remaining, worst, loss=worst),
-        _count_admitted(remaining, worst, loss=half),
+        count_admitted(remaining, worst, loss=worst),
+        count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
         half_loss=plan.mechanism_plan.loss_of_half,
         remaining=remaining,
         needs_consent=(plan.fresh or not plan.stored) and needs_consent(plan, remaining, given=consent),
         cost=cost,
     )
-
-
-def count_more(plan: Plan, remaining: BudgetVector, *, loss: Loss) -> int | None:
-    """Return how many more queries of the worst case of `plan` are admitted if each costs `loss`; None for no end."""
-    price = plan.price(loss)
-    if not price.refundable:
-        return None
-    return _count_admitted(remaining, plan.price(plan.worst_case), loss=price)
-
-
-def count_more_together(drawn: Sequence[tuple[Plan, Loss]], find: Callable[[tuple[str, ...]], Balance]) -> int | None:
-    """Return how many more statements with these private queries are admitted if each costs what it did.
-
-    `find` returns the balance of a query of some values. A unit loses what the queries that count its value cost.
-    """
-    counts = list[int]()
-    for value in dict.fromkeys([None, *(value for plan, _ in drawn for value in plan.charged_values)]):
-        counting = [each for each in drawn if not each[0].charged_values or value in each[0].charged_values]
-        losses = [plan.price(loss) for plan, loss in counting]
-        if not any(loss.refundable for loss in losses):
-            continue
-        worst = [plan.price(plan.worst_case) for plan, _ in counting]
-        remaining = find(() if value is None else (value,)).remaining
-        loss = sum(losses[1:], losses[0])
-        counts.append(_count_admitted(remaining, sum(worst[1:], worst[0]), loss=loss))
-    return min(counts, default=None)
-
-
-def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
-    """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
-    spare = remaining.refundable - worst.refundable
-    admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
-    return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
 
 
 def explain_shortfall(
@@ -261,6 +228,7 @@ def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         before, after = f"{clause} ", " in place of LIMIT" if clause.form == "limit" else " at its end"
     if worst.refundable <= remaining.refundable:
         return f"{before}WITH ({delta}){after} would fit."
+    # cheaper queries of the same kind: a smaller bound of ALL PRIVATE, fewer keys, fewer partitions, a smaller epsilon
     fits = []
     bound = affordable // len(plan.query.measures or [None])
     if clause.shape == "all" and bound:
@@ -294,36 +262,13 @@ def _round_down(value: Fraction) -> str:
     return f"{digits}e{exponent}" if exponent < _LEAST_EXPONENT else f"{float(digits * Fraction(10) ** exponent):.12g}"
 
 
-def plan_columns() -> pa.Schema:
-    """Return the columns of EXPLAIN."""
-    import pyarrow as pa
-
-    return pa.schema([("property", pa.string()), ("value", pa.string())])
-
-
-def plan_table(
-    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
-) -> pa.Table:
-    """Return EXPLAIN as a table; `has_outer_select` says that a SELECT is around the private queries."""
-    return _make_table(describe_plans(plans, balance, has_outer_select=has_outer_select, consent=consent))
-
-
-def free_plan_table(sql: str = "") -> pa.Table:
-    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
-    return _make_table([("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])])
-
-
-def _make_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
-    import pyarrow as pa
-
-    names, values = zip(*facts, strict=True)
-    return pa.table({"property": names, "value": values}, schema=plan_columns())
-
-
 def describe_plans(
-    plans: Sequence[Plan], balance: Balance, *, has_outer_select: bool = False, consent: bool | None = None
+    plans: Sequence[Plan], balance: Balance, *, is_wrapped: bool = False, consent: bool | None = None
 ) -> list[tuple[str, str]]:
-    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together."""
+    """Return the facts of each plan, how many such queries the budget still buys, and what all cost together.
+
+    `is_wrapped` says that a SELECT is around the private queries.
+    """
     facts = list[tuple[str, str]]()
     for number, plan in enumerate(plans, start=1):
         facts += [("private query", f"{number} of {len(plans)}")] if len(plans) > 1 else []
@@ -334,7 +279,7 @@ def describe_plans(
         facts += forecast(plan, own.remaining, times=1, cost=describe_cost(plan, balance), consent=consent).facts()
     if len(plans) > 1:
         facts.append(("together", describe_together(plans, balance)))
-    if has_outer_select:
+    if is_wrapped:
         facts.append(("around it", "a SELECT of the released rows, which costs nothing"))
     return facts
 
@@ -378,5 +323,6 @@ def expected_recall(candidate: Candidate, guess: Sequence[int], *, k: int, noise
         weights = counts * unit_weight(assume_groups_per_unit(request.max_groups_contributed))
     groups = Groups(counts, weights, others=tuple(np.zeros_like(counts) for _ in plan.price.others))
     trials = max(_LEAST_TRIALS, min(_TRIALS, _DRAWS // len(guess)))
+    # a group that ties with the k-th is as good as it
     shares = [sum(guess[row] >= guess[wanted - 1] for row in plan.draw(groups, noise).rows) for _ in range(trials)]
     return sum(shares) / (trials * wanted)

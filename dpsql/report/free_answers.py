@@ -20,9 +20,7 @@ from dpsql.plan.outer_select import (
 )
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import publish
-from dpsql.report.balance import Balance, describe_outcome, read_balances
-from dpsql.report.forecast import free_plan_table, plan_columns
-from dpsql.report.used_shares import trace_rises
+from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
 from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
@@ -107,16 +105,29 @@ class FreeAnswers:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
             case PublicQuery(explained=True):
-                return plan_columns()
+                return facts_table([]).schema
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
             case PrivateQuery() | OuterSelect():
                 view = self.bind_view(statement)
                 is_plan = isinstance(statement, OuterSelect) and statement.explained
                 if is_plan or any(inner.explained for inner in view.inners):
-                    return plan_columns()
+                    return facts_table([]).schema
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> pa.Table:
+    """Return EXPLAIN as a table of these properties and values."""
+    import pyarrow as pa
+
+    names, values = zip(*facts, strict=True) if facts else ((), ())
+    return pa.table({"property": pa.array(names, pa.string()), "value": pa.array(values, pa.string())})
+
+
+def free_plan_table(sql: str = "") -> pa.Table:
+    """Return EXPLAIN of a statement that reads no private row, with the query of the engine if one runs it."""
+    return facts_table([("reads", "no private row"), ("cost", "nothing"), *([("engine SQL", sql)] if sql else [])])
 
 
 def budget_table(balance: Balance) -> pa.Table:

@@ -22,8 +22,8 @@ from dpsql.plan.planner import build_plan
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.settings import UNLISTED
-from dpsql.policy.starter import quote, spell
 from dpsql.policy.tables import find_owner
+from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import fold
 from dpsql.report.balance import compute_balance
 from dpsql.sql.analysis.analyze import analyze

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 
 from dpsql.accounting import Certificate
-from dpsql.policy.starter import quote, spell
+from dpsql.policy.toml import quote, spell
 from dpsql.report.policy_check import Check, CheckedTable
 
 _WIDTH = 100

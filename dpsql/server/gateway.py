@@ -20,7 +20,7 @@ from dpsql.connect import open_session
 from dpsql.curator import check_engine, read_spending
 from dpsql.engines.base import refuse_adapter_debug
 from dpsql.errors import EngineError, Error, PolicyError, Refusal, UsageError
-from dpsql.ledger.failures import MAY_BE_CHARGED
+from dpsql.ledger.base import MAY_BE_CHARGED
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
 from dpsql.policy import Policy
 from dpsql.policy.settings import is_loopback

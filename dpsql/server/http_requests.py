@@ -33,10 +33,10 @@ from dpsql.accounting import (
     Periods,
     describe_periods,
 )
-from dpsql.answer_json import encode_value
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
-from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.policy import Budget
+from dpsql.report.answer_json import encode_value
 from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.server.gateway import Gateway
 from dpsql.server.users import Scope as TokenScope

@@ -19,7 +19,7 @@ import pytest
 from support.postgres_kit import fresh_schema, server
 from support.service_kit import ask
 
-from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable, time_grid
+from dpsql import Budget, DataSource, EngineSettings, Policy, PrivateTable, PublicTable, charged_release
 from dpsql.connect import open_session
 from dpsql.curator import read_spending
 from dpsql.engines import Statement, open_exact, remote
@@ -424,10 +424,10 @@ def test_with_a_grid_a_failure_is_told_after_its_connection_is_ready_again(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long that takes depends on what broke."""
-    told, ready, wait = list[str](), engine_pool._is_ready, time_grid._wait
+    told, ready, wait = list[str](), engine_pool._is_ready, charged_release._wait
     monkeypatch.setattr(engine_pool, "_is_ready", lambda member: (told.append("ready"), ready(member))[1])
     monkeypatch.setattr(
-        time_grid, "_wait", lambda began, milliseconds: (told.append("grid"), wait(began, milliseconds))[1]
+        charged_release, "_wait", lambda began, milliseconds: (told.append("grid"), wait(began, milliseconds))[1]
     )
     policy = local(connections=2, answer_grid_ms=10)
     pool, _ = open_pool(file, policy)

@@ -38,8 +38,8 @@ def test_only_the_composition_root_names_real_parts() -> None:
         "connect.py",
         "curator.py",
     }
-    assert who_uses("SQLiteLedger") <= {"ledger/sqlite/ledger.py", "ledger/__init__.py", "open_ledger.py"}
-    assert who_uses("PostgresLedger") <= {"ledger/postgres/ledger.py", "open_ledger.py"}
+    assert who_uses("SQLiteLedger") <= {"ledger/sqlite_ledger.py", "ledger/__init__.py", "connect.py"}
+    assert who_uses("PostgresLedger") <= {"ledger/postgres_ledger.py", "connect.py"}
     assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {
         "open_engine.py",
         "testing/kit.py",

@@ -12,7 +12,7 @@ from mcp.types import TextContent
 from dpsql.dbapi.errors import translate_errors
 from dpsql.engines.base import engine_closed
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError
-from dpsql.ledger.failures import RESERVING, SETTLING, STORED, ChargeLog
+from dpsql.ledger.base import RESERVING, SETTLING, STORED, ChargeLog
 from dpsql.server.http_requests import plain_problem, without_paths
 from dpsql.server.mcp import _failure
 from dpsql.server.wire.codec import to_wire_error

@@ -23,7 +23,7 @@ from support.server_kit import ACCOUNTS, PASSWORD, front_of
 from support.surfaces_kit import POLICY, TOP, make_data
 from support.web_kit import TestClient, proof
 
-from dpsql.ledger.postgres import connection as postgres_server
+from dpsql.ledger import postgres_server
 from dpsql.server.users import User, add_user
 from dpsql.server.web import application
 

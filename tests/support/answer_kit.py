@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pyarrow as pa
@@ -40,15 +41,15 @@ def receipt(*, stopped: bool = False, bounded_by: int | None = None, bounds: str
 
 
 def answer_of(
-    columns: dict[str, pa.Array], *, counts: CountColumns | None = None, bounded_by: int | None = None
+    columns: dict[str, pa.Array], *, measures: Sequence[CountColumns] = (), bounded_by: int | None = None
 ) -> Answer:
     promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")))
     bounds = (
         "" if bounded_by is None else f"each user counted in at most {bounded_by} groups: true counts can be higher"
     )
-    return Answer(pa.table(columns), receipt(bounded_by=bounded_by, bounds=bounds), counts=counts, promise=promise)
+    return Answer(pa.table(columns), receipt(bounded_by=bounded_by, bounds=bounds), measures=measures, promise=promise)
 
 
 def counted(counts: list[int], variance: object = 1600) -> Answer:
     columns = {"key": pa.array([f"k{at}" for at in range(len(counts))], pa.string()), "n": pa.array(counts, pa.int64())}
-    return answer_of(columns, counts=CountColumns((1,), Fraction(variance)))  # type: ignore[arg-type]
+    return answer_of(columns, measures=[CountColumns((1,), Fraction(variance))])  # type: ignore[arg-type]

@@ -52,7 +52,9 @@ budget_by = "country"
 BATCH = 40
 SOON = {"kind": "time", "at": -1, "opening": False, "pause": 0.02}
 HOME = Path(dpsql.__file__).parent
-WATCHED = tuple(str(HOME / part) for part in ("session.py", "ledger", "engines", "plan/release.py"))
+WATCHED = tuple(
+    str(HOME / part) for part in ("session.py", "charged_release.py", "ledger", "engines", "plan/release.py")
+)
 
 
 def text_of(number: int) -> str:

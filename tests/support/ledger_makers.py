@@ -18,8 +18,8 @@ from dpsql.ledger import (
     SQLiteLedger,
     verify,
 )
-from dpsql.ledger.postgres.ledger import PostgresLedger
-from dpsql.ledger.postgres.ledger import verify as verify_postgres
+from dpsql.ledger.postgres_ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import verify as verify_postgres
 from dpsql.ledger.record import Clock, utc
 from dpsql.quantities import Delta, Epsilon
 

@@ -30,7 +30,7 @@ def say(word):
 
 def opened():
     if sys.argv[1].startswith("postgresql:"):
-        from dpsql.ledger.postgres.ledger import PostgresLedger as Durable
+        from dpsql.ledger.postgres_ledger import PostgresLedger as Durable
     else:
         from dpsql.ledger import SQLiteLedger as Durable
     return Durable(sys.argv[1], BUDGET, total=TOTAL)

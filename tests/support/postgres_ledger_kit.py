@@ -15,7 +15,7 @@ from support.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.ledger import Request
-from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import PostgresLedger
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "ledger.md"
 

@@ -19,8 +19,8 @@ from support.laws import discrete_gaussian_law
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
-from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.receipt import Receipt, format_share
+from dpsql.report.answer_json import encode_answer, encode_notes
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999, 0.999999])
@@ -229,7 +229,7 @@ def test_other_libraries_read_an_answer_directly() -> None:
 
 def test_counts_under_a_bound_say_so_wherever_they_are_shown() -> None:
     columns = {"key": pa.array(["a", "b"], pa.string()), "n": pa.array([120, 80], pa.int64())}
-    answer = answer_of(columns, counts=CountColumns((1,), Fraction(4)), bounded_by=3)
+    answer = answer_of(columns, measures=[CountColumns((1,), Fraction(4))], bounded_by=3)
     note = "each user counted in at most 3 groups: true counts can be higher"
     assert (answer.bounded_by, answer.bound_note) == (3, note)
     assert answer.notes() == [str(answer.receipt), note]
@@ -271,7 +271,7 @@ def test_intervals_are_beside_the_counts() -> None:
 
 def test_rows_without_a_count_have_no_interval() -> None:
     table = pa.table({"key": ["a", "b"], "n": pa.array([500, None], pa.int64())})
-    answer = Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)))
+    answer = Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4))])
     assert answer.intervals().to_pylist()[1] == {"key": "b", "low": None, "high": None}
 
 

@@ -82,7 +82,7 @@ def near(answer: dict[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("isolation", [None, "process"])
-@pytest.mark.filterwarnings("ignore::dpsql.open_ledger.MemoryLedgerWarning")
+@pytest.mark.filterwarnings("ignore::dpsql.connect.MemoryLedgerWarning")
 def test_private_answers_count_the_rows_that_are_there(made: Path, isolation: str | None) -> None:
     with dpsql.connect(policy=made / "policy.toml", isolation=isolation) as session:
         assert near(dict(session.sql(SQL).fetchall()))
@@ -96,7 +96,7 @@ def test_private_answers_count_the_rows_that_are_there(made: Path, isolation: st
             session.sql("SELECT n FROM reads GROUP BY n TOP 1 PRIVATE")
 
 
-@pytest.mark.filterwarnings("ignore::dpsql.open_ledger.MemoryLedgerWarning")
+@pytest.mark.filterwarnings("ignore::dpsql.connect.MemoryLedgerWarning")
 def test_a_borrowed_connection_reads_a_folder_too(made: Path) -> None:
     with duckdb.connect() as connection, dpsql.connect(connection, policy=made / "policy.toml") as session:
         assert near(dict(session.sql(SQL).fetchall()))

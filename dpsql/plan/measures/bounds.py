@@ -23,7 +23,7 @@ from dpsql.errors import Refusal
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
 from dpsql.plan.measures.rows import Columns, Count, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, SPREADS, Aggregate, ContributionRange, Measure, Quantile
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
 from dpsql.sql.ir.tree import NULL, ColumnRef, Literal

@@ -29,7 +29,7 @@ from dpsql.intervals import SpreadLaw, ValueNoise
 from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
-from dpsql.policy.starter import spell
+from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, ContributionRange, Measure, Statistic
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from dpsql.accounting import format_percent
-from dpsql.answer_json import (
+from dpsql.errors import Error, Refusal
+from dpsql.report.answer_json import (
     encode_balance,
     encode_interval,
     encode_intervals,
@@ -21,7 +22,6 @@ from dpsql.answer_json import (
     encode_receipt,
     encode_value,
 )
-from dpsql.errors import Error, Refusal
 from dpsql.report.forecast import describe_plans, describe_together
 from dpsql.server.http_requests import Last, Nothing, StatementBody, encode_rows, list_tables
 

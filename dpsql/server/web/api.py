@@ -20,8 +20,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_spending
 from dpsql.errors import Error, Refusal
+from dpsql.report.answer_json import encode_answer, encode_balance, encode_interval, encode_notes, encode_spending
 from dpsql.server.http_requests import (
     LAST,
     SURFACE,

@@ -63,8 +63,7 @@ from dpsql.server.users import User
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
-    from dpsql.report import Balance
-    from dpsql.report.balance import Spender, Spending
+    from dpsql.report.balance import Balance, Spender, Spending
     from dpsql.session import Session
 
 

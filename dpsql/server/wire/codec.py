@@ -22,7 +22,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.ledger.failures import MAY_BE_CHARGED, RESERVING, SETTLING
+from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.server.catalog.system_catalog import WireColumn
 
 _STATES_BY_CODE: Mapping[str, str] = {

@@ -18,9 +18,9 @@ from support.postgres_kit import fresh_schema, server
 from dpsql.accounting import ApproximateDP, BudgetState, Certificate, Periods
 from dpsql.errors import Error, LedgerError, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Shortfall, SQLiteLedger, dp_events
-from dpsql.ledger.postgres.ledger import PostgresLedger
-from dpsql.ledger.postgres.ledger import verify as verify_postgres
-from dpsql.ledger.sqlite.ledger import verify
+from dpsql.ledger.postgres_ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import verify as verify_postgres
+from dpsql.ledger.sqlite_ledger import verify
 from dpsql.quantities import Delta, Epsilon
 
 TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))

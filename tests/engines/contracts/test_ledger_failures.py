@@ -14,7 +14,7 @@ from support.ledger_makers import MAKERS, Maker, loss
 from dpsql.accounting import Periods
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger import Account, Ledger, Request, Reservation
-from dpsql.ledger.failures import FAILED
+from dpsql.ledger.base import FAILED
 
 START = datetime(2028, 2, 1, 9, 30, tzinfo=UTC)
 DAY, TICK = timedelta(days=1), timedelta(microseconds=1)

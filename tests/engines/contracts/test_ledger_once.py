@@ -17,8 +17,7 @@ from support.ledger_terms import ALL, Terms
 from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, dp_events, sum_entries
-from dpsql.ledger.base import Reservation, Settled
-from dpsql.ledger.failures import FAILED
+from dpsql.ledger.base import FAILED, Reservation, Settled
 from dpsql.quantities import Delta
 
 ALICE, BOB = Account("alice", loss(100, 1)), Account("bob", loss(100, 1))

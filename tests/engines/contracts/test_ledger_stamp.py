@@ -18,7 +18,7 @@ from support.ledger_makers import MAKERS, TOTAL, Maker, Postgres, SQLite, ask, l
 from dpsql.accounting import BudgetState, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger import Ledger, MemoryLedger, SQLiteLedger
-from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import PostgresLedger
 from dpsql.ledger.record import Clock, utc
 
 HOUR = timedelta(hours=1)

@@ -18,7 +18,7 @@ from support.values_kit import divide_by
 from dpsql.accounting import NO_RISE, BudgetState, BudgetVector, Periods, Rise, compute_used_share, round_up
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger import Account, Ledger, Request, Reservation, Settled, sum_entries
-from dpsql.report.used_shares import trace_rises
+from dpsql.report.balance import trace_rises
 
 BUDGET = BudgetVector(30, "3e-6")
 ADA, BOB = Account("ada", BudgetVector(21, "1e-6")), Account("bob", BudgetVector(7, "2e-6"))

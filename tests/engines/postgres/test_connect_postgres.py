@@ -13,7 +13,7 @@ from support.command_kit import dpsql_command
 from support.postgres_kit import fresh_schema, server
 
 import dpsql
-from dpsql.ledger.postgres.ledger import PostgresLedger, verify
+from dpsql.ledger.postgres_ledger import PostgresLedger, verify
 
 SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE"
 POLICY = """\

@@ -19,9 +19,9 @@ from support.postgres_ledger_kit import Place, opened, recipe
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, CertificateTerms
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
 from dpsql.ledger import Division, Request
-from dpsql.ledger.postgres import tables
-from dpsql.ledger.postgres.connection import because
-from dpsql.ledger.postgres.ledger import PostgresLedger, verify
+from dpsql.ledger import postgres_server as tables
+from dpsql.ledger.postgres_ledger import PostgresLedger, verify
+from dpsql.ledger.postgres_server import because
 from dpsql.quantities import Delta, Epsilon, Rho
 
 # what stays

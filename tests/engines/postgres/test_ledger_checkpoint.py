@@ -15,7 +15,7 @@ from support.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import BudgetState
 from dpsql.ledger import Request, durable
-from dpsql.ledger.postgres.ledger import PostgresLedger, verify
+from dpsql.ledger.postgres_ledger import PostgresLedger, verify
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ from support.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
-from dpsql.ledger import sum_entries
-from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres.ledger import PostgresLedger, verify
+from dpsql.ledger import postgres_server, sum_entries
+from dpsql.ledger.postgres_ledger import PostgresLedger, verify
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60")) // 4
 HELD = BudgetState(Fraction(0), Fraction("1e-9"), Fraction(1))

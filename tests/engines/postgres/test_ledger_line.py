@@ -28,10 +28,9 @@ from support.session_kit import filled, values_rows
 
 import dpsql
 from dpsql.answer import Answer
-from dpsql.ledger import sum_entries
-from dpsql.ledger.failures import RESERVING, SETTLING, STORED
-from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres.ledger import PostgresLedger, verify
+from dpsql.ledger import postgres_server, sum_entries
+from dpsql.ledger.base import RESERVING, SETTLING, STORED
+from dpsql.ledger.postgres_ledger import PostgresLedger, verify
 from dpsql.session import Session
 
 PATIENCE = 0.4  # seconds, in place of 30

@@ -11,7 +11,7 @@ from support.ledger_kit import ALICE, ITEM, code_of
 from support.postgres_ledger_kit import Place
 
 from dpsql.ledger import Request, Reservation
-from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import PostgresLedger
 
 OF_ALICE = Request("of alice", ITEM, ALICE, "another")
 USING = {"total": {"reserve", "settle", "state"}, "account alice": {"reserve", "settle", "state of alice"}}

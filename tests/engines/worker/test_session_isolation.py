@@ -17,12 +17,12 @@ import pytest
 from support.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, session_on, values_rows
 
 import dpsql
-from dpsql import time_grid
-from dpsql.answer_json import encode_receipt
+from dpsql import charged_release
+from dpsql.charged_release import hold_to_grid
 from dpsql.engines import Exact, Statement
 from dpsql.engines.duckdb.worker_engine import WorkerEngine
+from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
-from dpsql.time_grid import hold_to_grid
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"
 BOMBS = [
@@ -194,7 +194,7 @@ def test_the_grid_is_one_two_four_times_the_first_step(
     monkeypatch: pytest.MonkeyPatch, grid: int | None, passes: float, leaves: float, *, fails: bool
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("dpsql.time_grid.time", clock)
+    monkeypatch.setattr("dpsql.charged_release.time", clock)
     with suppress(ValueError), hold_to_grid(grid):
         clock.sleep(passes)
         int("no number" if fails else "1")
@@ -218,13 +218,13 @@ def test_answers_and_failures_leave_on_the_grid(*, fails: bool) -> None:
 
 
 def test_what_depends_on_no_row_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    grids, hold = list[int | None](), time_grid.hold_to_grid
+    grids, hold = list[int | None](), charged_release.hold_to_grid
 
     def counted(milliseconds: int | None) -> AbstractContextManager[None]:
         grids.append(milliseconds)
         return hold(milliseconds)
 
-    monkeypatch.setattr(time_grid, "hold_to_grid", counted)
+    monkeypatch.setattr(charged_release, "hold_to_grid", counted)
     with session_on(filled(*values_rows({"a": 2000})), policy(answer_grid_ms=15)) as session:
         for sql in (NAMES, NAMES, f"EXPLAIN {NAMES}", "SHOW BUDGET"):
             session.sql(sql)

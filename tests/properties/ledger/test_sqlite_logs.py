@@ -16,7 +16,7 @@ from support.ledger_programs import start
 from dpsql.accounting import BudgetVector
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import ledger as sqlite
+from dpsql.ledger import sqlite_ledger as sqlite
 
 
 def delete(file: Path) -> None:

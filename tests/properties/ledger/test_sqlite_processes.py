@@ -18,8 +18,8 @@ from support.ledger_programs import FORKED, NURSERY, RACE, start
 
 from dpsql.accounting import BudgetState
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
-from dpsql.ledger.sqlite import files
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger import sqlite_files as files
+from dpsql.ledger.sqlite_files import Sidecars
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60"))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -127,8 +127,8 @@ def test_writers_take_turns(path: Path) -> None:
 
 HOLDER = """
 from pathlib import Path
-from dpsql.ledger.sqlite import files
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger import sqlite_files as files
+from dpsql.ledger.sqlite_files import Sidecars
 turn = Sidecars(Path(sys.argv[1])).turn()
 turn.__enter__()
 {act}

@@ -25,7 +25,7 @@ import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import SQLiteLedger, verify
 from dpsql.ledger.record import Entry
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger.sqlite_files import Sidecars
 from dpsql.session import Session
 
 SQL = "SELECT article FROM reads WHERE user_id <> -{} GROUP BY article TOP 2 PRIVATE"
@@ -99,7 +99,9 @@ class Interrupting:
 @functools.cache
 def is_watched(file: str) -> bool:
     home = Path(dpsql.__file__).parent
-    return file.startswith((str(home / "session.py"), str(home / "ledger"), contextlib.__file__))
+    return file.startswith(
+        (str(home / "session.py"), str(home / "charged_release.py"), str(home / "ledger"), contextlib.__file__)
+    )
 
 
 @functools.cache

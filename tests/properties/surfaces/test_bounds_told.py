@@ -16,8 +16,8 @@ from traitlets.config import Config
 
 import dpsql
 from dpsql import dbapi
-from dpsql.answer_json import encode_answer, encode_notes
 from dpsql.integrations.sqlalchemy import DPSQLDialect
+from dpsql.report.answer_json import encode_answer, encode_notes
 
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)
 SQL = (

@@ -20,7 +20,7 @@ from dpsql.receipt import Receipt
 def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> list[str]:
     table = pa.table({**columns, "n": pa.array(counts, pa.int64())})
     receipt = Receipt.free(BudgetVector(0, 0), sealed=True)
-    answer = Answer(table, receipt, counts=CountColumns((table.num_columns - 1,), Fraction(variance)))
+    answer = Answer(table, receipt, measures=[CountColumns((table.num_columns - 1,), Fraction(variance))])
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(answer)
     return console.export_text().splitlines()[1:-1]
@@ -46,7 +46,7 @@ def test_values_have_as_many_digits_as_half_of_a_width() -> None:
     table = pa.table({"article": ["a"], "s": pa.array([1234.5678], pa.float64())})
     counts = CountColumns((1,), Fraction(400), step=Fraction(600, 2**20))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(Answer(table, Receipt.free(BudgetVector(0, 0), sealed=True), counts=counts))
+    console.print(Answer(table, Receipt.free(BudgetVector(0, 0), sealed=True), measures=[counts]))
     assert "1,234.568   ± 0.023  " in console.export_text()  # 39 steps are 0.0223
 
 
@@ -75,7 +75,7 @@ def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
 def test_counts_under_a_bound_say_so(capsys: pytest.CaptureFixture[str], layout: str) -> None:
     counts = CountColumns((1,), Fraction(400))
     columns = {"key": pa.array(["a"], pa.string()), "n": pa.array([120], pa.int64())}
-    write_answer(answer_of(columns, counts=counts, bounded_by=5), layout)
+    write_answer(answer_of(columns, measures=[counts], bounded_by=5), layout)
     written = capsys.readouterr()
     assert "counted in at most 5 groups: true counts can be higher" in (
         written.out if layout == "table" else written.err
@@ -95,7 +95,7 @@ def test_every_released_value_has_its_interval_in_a_column() -> None:
     table = pa.table({"k": ["a", "b"], "n": [5000, 40], "s": pa.array([12.34567, None], pa.float64())})
     sums = CountColumns((2,), Fraction(400), step=Fraction(1, 100))
     answer = Answer(
-        table, Receipt.free(BudgetVector(0, 0), sealed=True), counts=CountColumns((1,), Fraction(400), others=(sums,))
+        table, Receipt.free(BudgetVector(0, 0), sealed=True), measures=[CountColumns((1,), Fraction(400)), sums]
     )
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(answer)

@@ -95,7 +95,7 @@ def histogram() -> Answer:
 def timed() -> Answer:
     days = pa.array([20000 + 7 * day for day in (3, 0, 2, 1)], pa.date32())
     return answer_of(
-        {"week": days, "readers": pa.array([310, 250, 330, 280])}, counts=CountColumns((1,), Fraction(400))
+        {"week": days, "readers": pa.array([310, 250, 330, 280])}, measures=[CountColumns((1,), Fraction(400))]
     )
 
 
@@ -109,13 +109,13 @@ def test_times_are_a_line_over_time() -> None:
     assert not axes.patches
     assert axes.get_title(loc="left") == "readers by week"
     beyond = pa.array([2**31 - 1, 3], pa.date32())
-    assert answer_of({"d": beyond, "n": pa.array([2, 1])}, counts=CountColumns((1,), Fraction(4))).plot().patches
+    assert answer_of({"d": beyond, "n": pa.array([2, 1])}, measures=[CountColumns((1,), Fraction(4))]).plot().patches
 
 
 def test_labels_are_text_whatever_is_in_them(tmp_path: Path) -> None:
     labels = [r"$\frac{", "$a$ & $b$", "\x1b[2J", None, "x" * 500, "名"]
     table = pa.table({"key": labels, "more": pa.array([1, 2, 3, 4, 5, None]), "n": pa.array([9, 8, 7, 6, 5, 4])})
-    axes = Answer(table, receipt(), counts=CountColumns((2,), Fraction(4))).plot()
+    axes = Answer(table, receipt(), measures=[CountColumns((2,), Fraction(4))]).plot()
     shown = [text.get_text() for text in axes.get_yticklabels()]
     assert shown[:2] == [r"$\frac{, 1", "$a$ & $b$, 2"]
     assert "\x1b" not in shown[2]
@@ -147,7 +147,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
         "from dpsql.accounting import BudgetVector\n"
         "from fractions import Fraction\n"
         "answer = Answer(pa.table({'k': ['a'], 'n': [1]}), Receipt.free(BudgetVector(0, 0), sealed=True),"
-        " counts=CountColumns((1,), Fraction(4)))\n"
+        " measures=[CountColumns((1,), Fraction(4))])\n"
         "try: answer.plot()\n"
         "except dpsql.UsageError as error: print(error)\n"
     )
@@ -159,7 +159,7 @@ def test_the_title_says_that_counts_are_bounded() -> None:
     answer = counted([300, 200])
     bounded = answer_of(
         {"key": answer.arrow().column(0), "n": answer.arrow().column(1)},
-        counts=answer.counts,
+        measures=answer.measures,
         bounded_by=2,
     )
     assert "at most 2 groups: true counts can be higher" in bounded.plot().get_xlabel().replace("\n", " ")

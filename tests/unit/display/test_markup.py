@@ -17,8 +17,8 @@ from support.answer_kit import LEFT, LOSS, counted, receipt
 from support.html_pages import cells, page, words
 
 import dpsql
-from dpsql.accounting import ZCDP, BudgetVector
-from dpsql.answer import Answer, CountColumns
+from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
+from dpsql.answer import Answer, CountColumns, Promise
 from dpsql.display import (
     Bar,
     Message,
@@ -34,6 +34,7 @@ from dpsql.display import (
 )
 from dpsql.display.text import element, meter_html
 from dpsql.errors import Place
+from dpsql.quantities import Delta, Epsilon
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -50,7 +51,8 @@ GRANTED = BudgetVector("0.0229375", "5e-7")
 
 def answer_of(keys: list[str | None], name: str = "key") -> Answer:
     table = pa.table({name: pa.array(keys, pa.string()), "n": pa.array(range(len(keys)), pa.int64())})
-    return Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)), granted=GRANTED)
+    promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")), limit=GRANTED)
+    return Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4))], promise=promise)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -109,12 +111,12 @@ def test_bars_grow_with_counts_and_never_leave_their_frame() -> None:
 
 def test_adjusted_counts_have_no_intervals_and_rows_without_a_count_no_bar() -> None:
     table = pa.table({"key": ["a", "b"], "n": pa.array([5, None], pa.int64())})
-    adjusted = Answer(table, receipt(), counts=CountColumns((1,), Fraction(4), adjusted=True))
+    adjusted = Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4), adjusted=True)])
     root = page(adjusted._repr_html_())
     assert "±" not in words(root)
     assert "interval" not in words(root)
     assert len(list(root.iter("rect"))) == 1
-    plain = cells(page(Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)))._repr_html_()))
+    plain = cells(page(Answer(table, receipt(), measures=[CountColumns((1,), Fraction(4))])._repr_html_()))
     assert plain == [["a", "5 ± 4", ""], ["b", "NULL", ""]]
 
 
@@ -267,7 +269,7 @@ def test_a_page_that_lets_no_style_in_gets_the_rest_and_the_style_as_a_file() ->
 def test_null_and_the_text_null_differ_wherever_they_are_shown() -> None:
     keys = pa.array(["NULL", None, "'NULL'"])
     answer = Answer(
-        pa.table({"key": keys, "n": pa.array([3, 2, 1])}), receipt(), counts=CountColumns((1,), Fraction(4))
+        pa.table({"key": keys, "n": pa.array([3, 2, 1])}), receipt(), measures=[CountColumns((1,), Fraction(4))]
     )
     shown = ["'NULL'", "NULL", "'''NULL'''"]
     assert [row[0] for row in cells(page(answer._repr_html_()))] == shown

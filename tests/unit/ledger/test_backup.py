@@ -16,7 +16,7 @@ from dpsql.accounting import BudgetVector
 from dpsql.curator import back_up
 from dpsql.errors import UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, verify
-from dpsql.ledger.sqlite import files
+from dpsql.ledger import sqlite_files as files
 
 
 def test_a_copy_holds_what_the_ledger_holds_and_is_its_owners_alone(rich: Path, tmp_path: Path) -> None:

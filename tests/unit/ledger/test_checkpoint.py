@@ -19,8 +19,8 @@ from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, Certifica
 from dpsql.curator import read_history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, durable, verify
+from dpsql.ledger.base import FAILED
 from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
-from dpsql.ledger.failures import FAILED
 from dpsql.ledger.history import History
 from dpsql.quantities import Epsilon, Rho
 

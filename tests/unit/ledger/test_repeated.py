@@ -11,7 +11,8 @@ from support.ledger_kit import BUDGET, TOTAL, opened, raw
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, verify
-from dpsql.ledger.base import Settled, sum_entries
+from dpsql.ledger.base import Settled
+from dpsql.ledger.record import sum_entries
 
 COST = BudgetVector(1, "1e-8")
 ANA, BEN = Account("ana", BUDGET), Account("ben", BUDGET)

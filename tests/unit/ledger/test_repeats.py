@@ -18,15 +18,14 @@ from support.replay_kit import CREATED, Act, rows, settled
 
 from dpsql.accounting import BudgetState, Certificate, CertificateTerms, Periods
 from dpsql.errors import LedgerError
-from dpsql.ledger import Ledger, Request, SQLiteLedger, durable, verify
+from dpsql.ledger import Ledger, Request, SQLiteLedger, durable, sqlite_tables, verify
+from dpsql.ledger import postgres_server as tables
 from dpsql.ledger.base import Reservation, Settled
 from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.history import History
-from dpsql.ledger.postgres import tables
-from dpsql.ledger.postgres.ledger import PostgresLedger
-from dpsql.ledger.postgres.ledger import verify as verify_postgres
+from dpsql.ledger.postgres_ledger import PostgresLedger
+from dpsql.ledger.postgres_ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, compute_chain
-from dpsql.ledger.sqlite import tables as sqlite_tables
 from dpsql.quantities import Epsilon
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)

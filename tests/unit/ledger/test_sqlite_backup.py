@@ -19,7 +19,7 @@ from support.ledger_programs import start
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import SQLiteLedger, backup, verify
-from dpsql.ledger.sqlite.files import Sidecars, because
+from dpsql.ledger.sqlite_files import Sidecars, because
 
 
 def names(path: Path) -> set[str]:
@@ -106,7 +106,7 @@ def test_a_copy_that_was_not_finished_is_removed(rich: Path, monkeypatch: pytest
         def fail(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(importlib.import_module("dpsql.ledger.sqlite.ledger"), step, fail)
+        monkeypatch.setattr(importlib.import_module("dpsql.ledger.sqlite_ledger"), step, fail)
         with pytest.raises((LedgerError, KeyboardInterrupt)) as caught:
             backup(rich, rich.with_name("copy"))
         assert getattr(caught.value, "code", None) == code

@@ -12,7 +12,7 @@ from support.ledger_kit import BUDGET, TOTAL, code_of, raw, tampering
 
 from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import tables
+from dpsql.ledger import sqlite_tables as tables
 from dpsql.quantities import Delta, Epsilon
 
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))

@@ -14,7 +14,7 @@ from support.ledger_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_makers import make_state
 
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.sqlite import files
+from dpsql.ledger import sqlite_files as files
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:

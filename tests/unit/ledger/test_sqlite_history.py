@@ -16,7 +16,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger.durable import Mark
 from dpsql.ledger.record import GENESIS, compute_chain
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger.sqlite_files import Sidecars
 
 # verify
 

@@ -14,7 +14,7 @@ from support.ledger_kit import code_of, raw, tampering
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger import Request, SQLiteLedger, sum_entries, verify
-from dpsql.ledger.sqlite.files import Sidecars
+from dpsql.ledger.sqlite_files import Sidecars
 from dpsql.quantities import Delta, Epsilon
 
 ITEM = Fraction("0.05") ** 2 / 8

@@ -16,8 +16,9 @@ from support.values_kit import divide_by
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, dp_events, durable, sum_entries, verify
+from dpsql.ledger import sqlite_files as files
+from dpsql.ledger import sqlite_tables as tables
 from dpsql.ledger.history import History
-from dpsql.ledger.sqlite import files, tables
 
 DIVIDED = ("divided", {"rule": "r", "data": "d"})
 

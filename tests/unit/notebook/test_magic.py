@@ -12,7 +12,7 @@ from support.html_pages import page, words
 import dpsql
 from dpsql.answer import Answer
 from dpsql.plan import Plan
-from dpsql.report import Balance
+from dpsql.report.balance import Balance
 
 CONNECT = "%dpsql connect events.duckdb --policy policy.toml"
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY article TOP 3 PRIVATE"

@@ -9,7 +9,7 @@ import pytest
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.report import describe_bounds
+from dpsql.report.bound_notes import describe_bounds
 from dpsql.session import Session
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
 

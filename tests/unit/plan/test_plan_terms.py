@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.accounting import BudgetState, BudgetVector, epsilon_of_zcdp
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.report import compute_balance
+from dpsql.report.balance import compute_balance
 from dpsql.report.policy_check import Check, report_policy
 from dpsql.terms import Sublimit, Terms
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import PolicyError
-from dpsql.policy.bounds_writer import check_writable, edit_bounds, list_bound_lines, write_bounds
+from dpsql.policy.toml import check_writable, edit_bounds, list_bound_lines, write_bounds
 
 NEW: dict[str, Any] = {"rows": 25, "dwell": {"max": Fraction(640)}}
 TOP = 'ledger = "ledger.sqlite"  # of all\n\n[budget]\nepsilon = 1\ndelta = 1e-6\n\n'

@@ -27,11 +27,10 @@ from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
 from dpsql.policy.model import separated
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.report import compute_balance
+from dpsql.report.balance import compute_balance
 from dpsql.report.policy_text import describe_policy
 from dpsql.session import Session
-from dpsql.session_dependencies import SessionDependencies
-from dpsql.terms import Terms
+from dpsql.terms import SessionDependencies, Terms
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)

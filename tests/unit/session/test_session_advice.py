@@ -10,7 +10,7 @@ import pytest
 from support.session_kit import rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
-from dpsql.answer_json import encode_answer
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 FLAT = {f"page {at}": 60 for at in range(30)}

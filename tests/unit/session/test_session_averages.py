@@ -17,7 +17,7 @@ from support.session_kit import session_on, shared
 import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.intervals import widen_quotients
-from dpsql.plan.measures.bounds import refine_coupled
+from dpsql.plan.measures.coupled import refine_coupled
 from dpsql.plan.mechanisms.base import CountNoise
 from dpsql.plan.release import describe_noise, find_place
 from dpsql.session import Session

@@ -26,10 +26,10 @@ from dpsql.accounting import (
     items_bought,
     laplace_offset,
 )
+from dpsql.connect import open_ledger
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
-from dpsql.open_ledger import open_ledger
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session

@@ -12,7 +12,7 @@ import pytest
 from support.session_kit import rebuilt, seeded, session_on, shared
 
 import dpsql
-from dpsql import report
+from dpsql import session as sessions
 from dpsql.accounting import BudgetVector, discrete_gaussian_tail
 from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, GaussianHistogram, LimitedDomain
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
@@ -405,7 +405,7 @@ def test_a_stored_answer_never_asks() -> None:
 
 def test_an_answer_that_is_stored_while_it_is_asked_for_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     session, text = session_over(), NAMES.format(k=100)
-    other, find = rebuilt(session), report.find_refusal
+    other, find = rebuilt(session), sessions.find_refusal
 
     def answer_in_between(plan: Plan, *arguments: object, **options: object) -> dpsql.Refusal | None:
         found: dpsql.Refusal | None = find(plan, *arguments, **options)  # type: ignore[arg-type]
@@ -413,7 +413,7 @@ def test_an_answer_that_is_stored_while_it_is_asked_for_is_returned(monkeypatch:
             other.sql(text, consent=True)
         return found
 
-    monkeypatch.setattr(report, "find_refusal", answer_in_between)
+    monkeypatch.setattr(sessions, "find_refusal", answer_in_between)
     assert session.sql(text).receipt.replayed
     assert session.history.num_rows == 1
 

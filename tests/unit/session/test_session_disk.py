@@ -13,7 +13,7 @@ import dpsql
 from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import verify
-from dpsql.ledger.failures import RESERVING, SETTLING, STORED
+from dpsql.ledger.base import RESERVING, SETTLING, STORED
 from dpsql.session import Session
 
 pytestmark = pytest.mark.skipif(not usable, reason="this Python keeps its SQLite to itself")

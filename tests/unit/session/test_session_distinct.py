@@ -8,9 +8,9 @@ import pytest
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.answer_json import encode_answer
 from dpsql.errors import Error
 from dpsql.intervals import ValueNoise
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE visits (id BIGINT, city VARCHAR, product INTEGER, shop VARCHAR, price DOUBLE)"

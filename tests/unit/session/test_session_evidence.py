@@ -16,10 +16,10 @@ from support.session_kit import filled, session_on, shared
 import dpsql
 from dpsql import plan as planning
 from dpsql.accounting import ZCDP
-from dpsql.answer_json import encode_receipt
 from dpsql.plan.identity import stored_release
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import Auto, QueryKind
+from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
 
 NAMES, ABSENT = 60, "WHERE user_id < 0"

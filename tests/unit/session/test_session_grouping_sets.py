@@ -14,8 +14,8 @@ import pytest
 from support.session_kit import rebuilt, seeded, session_on, shared
 
 import dpsql
-from dpsql.answer_json import encode_answer
 from dpsql.engines import Exact, Statement
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, device VARCHAR, age BIGINT, ts TIMESTAMP)"

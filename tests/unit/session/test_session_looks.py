@@ -18,7 +18,6 @@ from support.looks_kit import AT_ONCE, DISCOVERY, HISTOGRAM, LEADERS, WEIGHTS, f
 from support.session_kit import charged, fresh_ledger, rebuilt, seeded, session_on, shared, values_rows
 
 import dpsql
-from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.mechanisms.two_looks import TwoLooks
@@ -26,6 +25,7 @@ from dpsql.plan.mechanisms import choice
 from dpsql.plan.mechanisms.base import MechanismOutput, ReadAgain
 from dpsql.plan.mechanisms.record import Auto
 from dpsql.plan.mechanisms.two_looks import TwoLooksPlan
+from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR, seconds INTEGER)"

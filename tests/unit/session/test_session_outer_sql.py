@@ -16,8 +16,8 @@ from support.evaluator_kit import evaluated
 from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shared, values_rows
 
 import dpsql
-from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
+from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
 
 __all__ = ["evaluated"]  # a fixture for every test here

@@ -82,7 +82,7 @@ def test_no_surface_over_a_wire_asks() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and node.attr == "progress":
                 found.add(str(file.relative_to(home)))
-    assert found == {"cli/show.py", "notebook.py", "time_grid.py"}
+    assert found == {"cli/show.py", "notebook.py", "charged_release.py"}
 
 
 def test_it_can_be_asked_of_a_closed_session() -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.session_kit import seeded, session_on, shared
 
 import dpsql
-from dpsql.answer_json import encode_answer
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE visits (id BIGINT, page VARCHAR, dwell INTEGER, speed DOUBLE, price DECIMAL(10, 2), day DATE)"

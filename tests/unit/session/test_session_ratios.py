@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.answer_json import encode_answer
 from dpsql.display.released_table import terminal_table
+from dpsql.report.answer_json import encode_answer
 
 BOUNDS = {"rows": 10, "dwell": {"min": 0, "max": 1000, "each": {"min": 0, "max": 100}}}
 RELEASED = "SELECT page, SUM(dwell) AS s, COUNT(*) AS n FROM visits GROUP BY page TOP 2 PRIVATE"

@@ -12,9 +12,9 @@ import pytest
 from support.session_kit import session_on, shared
 
 import dpsql
-from dpsql.answer_json import encode_answer
 from dpsql.engines import Statement, open_exact
 from dpsql.plan.measures.coupled import MOST_ROWS
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 from dpsql.sql.ir.measures import SPREADS, Aggregate
 

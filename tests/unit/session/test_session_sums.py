@@ -13,7 +13,7 @@ from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.answer import Answer
-from dpsql.answer_json import encode_answer
+from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 __all__ = ["evaluated"]  # a fixture for every test here

@@ -17,7 +17,7 @@ from dpsql.curator import materialize, read_spending
 from dpsql.engines import RecordingEngine, find_data_version, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
-from dpsql.ledger.failures import ChargeLog
+from dpsql.ledger.base import ChargeLog
 from dpsql.plan import build_statement
 from dpsql.policy import EngineSettings
 from dpsql.server.queues import EngineQueue, QueuedEngine

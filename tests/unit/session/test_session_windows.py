@@ -14,7 +14,7 @@ from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.answer import Answer
-from dpsql.answer_json import encode_answer, encode_notes
+from dpsql.report.answer_json import encode_answer, encode_notes
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, article VARCHAR, age BIGINT, dwell BIGINT, ts TIMESTAMP)"

@@ -21,8 +21,7 @@ from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Policy
 from dpsql.mechanisms.quantiles import RankFromTop
 from dpsql.policy.tables import check_bounds
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.report.found_bounds import BoundsSuggestion, FoundBound, collect_bounds, widen_bounds
-from dpsql.suggested_bounds import BoundsRequest
+from dpsql.suggested_bounds import BoundsRequest, BoundsSuggestion, FoundBound, collect_bounds, widen_bounds
 
 # 2,000 users: user u has 1 + u % 10 rows of 5 each, in 2 cities; 1 user in 10 is heavy
 ROWS = (

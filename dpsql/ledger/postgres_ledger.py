@@ -10,6 +10,7 @@ opening would trust what it wrote.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import stat
@@ -19,38 +20,217 @@ import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psycopg
 
+from dpsql.accounting import BudgetState
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
+from dpsql.ledger import postgres_server
+from dpsql.ledger.base import Failures, ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.durable import (
+    FIRST,
+    HISTORY,
+    LINKED,
     Durable,
+    EventRows,
     Mark,
+    RowsFound,
     Verified,
     checkpoint_if_due,
     decode_checkpoint,
+    encode_holder,
     is_behind,
     replayed,
     verify_rows,
 )
-from dpsql.ledger.failures import Failures
 from dpsql.ledger.history import Sums
-from dpsql.ledger.postgres import connection as postgres_server
-from dpsql.ledger.postgres import tables as postgres_tables
-from dpsql.ledger.postgres.connection import (
+from dpsql.ledger.postgres_server import (
     READING,
     WRITING,
     Haste,
     LedgerConnection,
     fault,
+    open_cursor,
     sealed,
 )
-from dpsql.ledger.postgres.tables import PostgresRows
-from dpsql.ledger.record import Clock, LedgerTerms, now
+from dpsql.ledger.record import (
+    Clock,
+    Event,
+    LedgerTerms,
+    decode_fraction,
+    decode_present,
+    encode_fraction,
+    encode_present,
+    now,
+)
 from dpsql.policy import DatabaseUrl
+
+_PAGE = 2000
+_CURSORS = count()  # one that was not read to its end may stand open for a moment
+# The hash of a key finds its events and gives them no order. OFFSET keeps the server from reading all events in order
+# instead, until enough of them fit. They are looked through where they are, and a page of them is fetched.
+_UNDER = """SELECT seq, at, kind, body, chain, (
+    SELECT before.chain FROM events AS before WHERE before.seq = under.seq - 1
+) FROM (
+    SELECT * FROM events WHERE kind = 'reserved' AND told_key(body) <> '""' AND told_key(body) = ? OFFSET 0
+) AS under"""
+_STATE = ("spent_rho", "spent_delta", "reserved_rho")
+Json = TypeVar("Json", str, dict[str, Any])
+
+
+class PostgresRows(EventRows):
+    """One transaction's view of the schema, by an open connection."""
+
+    SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND told_entry(body) = ?"
+    ASKED = f"{_UNDER} WHERE (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    ENTRY = "told_entry(settled.body)"
+    FIRST_ASKED = f"{_UNDER} WHERE body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
+
+    def __init__(self, connection: LedgerConnection) -> None:
+        self._connection = connection
+        self._version = 0
+        self._balances: dict[str | None, BudgetState] = {}
+        self._head: tuple[int, str] | None = None
+
+    def take_turn(self) -> LedgerTerms:
+        """Wait until no other writer is within its transaction, and return the terms that the last one left."""
+        self._terms = self._read_terms("SELECT version, body FROM terms FOR UPDATE")
+        return self._terms
+
+    def set_terms(self, terms: LedgerTerms) -> None:
+        """Put other terms in place of the present ones."""
+        told = encode_present(terms)
+        changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
+        if not changed:  # a new ledger; those who come later need no right to insert
+            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", postgres_server.REPEATS, _json(told))
+            self._version = postgres_server.REPEATS
+        self._terms = terms
+
+    def tell_repeats(self) -> bool:
+        """Return whether the ledger's version says that entries may repeat others; a new ledger's does.
+
+        The version of an older ledger is raised when a role opens it that may change it; roles for analysts may not.
+        """
+        self.terms()
+        return self._version >= postgres_server.REPEATS
+
+    def tell_divisions(self) -> bool:
+        """Say in the ledger's version that values may have budgets; return whether this role may."""
+        self.terms()
+        if self._version < postgres_server.VERSION and postgres_server.raise_version(
+            self._connection, postgres_server.VERSION
+        ):
+            self._version = postgres_server.VERSION
+        return self._version >= postgres_server.VERSION
+
+    def balance(self, account: str | None) -> BudgetState:
+        """Return the spent and reserved amounts."""
+        if account not in self._balances:
+            row = self._run("SELECT body FROM balances WHERE holder = ?", _json(encode_holder(account))).fetchone()
+            if row is None and account is None:
+                raise fault("ledger-damaged")
+            self._balances[account] = BudgetState() if row is None else _state(row[0])
+        return self._balances[account]
+
+    def set_balance(self, account: str | None, state: BudgetState) -> None:
+        """Put another state in place of the present one."""
+        self._run(
+            "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
+            *(_json(encode_holder(account)), _json(_encode_state(state))),
+        )
+        self._balances[account] = state
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance."""
+        self._run("UPDATE balances SET body = ?", _json(_encode_state(BudgetState())))
+        self._balances = {}
+        self.set_balance(None, BudgetState())
+
+    def balances(self) -> dict[str, BudgetState]:
+        """Return the state of every holder: the total and all accounts."""
+        return {_read(holder, str): _state(body) for holder, body in self._run("SELECT holder, body FROM balances")}
+
+    def head(self) -> tuple[int, str]:
+        """Return number and chain of the last event."""
+        if self._head is None:
+            self._head = super().head()
+        return self._head
+
+    def history(self, after: int = FIRST) -> Iterator[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first.
+
+        They are read in pages.
+        """
+        with open_cursor(self._connection, f"history_{next(_CURSORS)}") as cursor:
+            cursor.itersize = _PAGE
+            yield from cursor.execute(HISTORY.replace("?", "%s"), (after,))
+
+    def answers(self) -> Iterator[int]:
+        """Return the entries of all answers, in their order, without holding them all."""
+        with open_cursor(self._connection, f"answers_{next(_CURSORS)}") as cursor:
+            cursor.itersize = _PAGE
+            for (entry,) in cursor.execute("SELECT entry FROM answers ORDER BY entry"):
+                yield entry
+
+    def _insert(self, event: Event) -> None:
+        super()._insert(event)
+        self._head = event.seq, event.chain
+
+    def _read_terms(self, statement: str = "SELECT version, body FROM terms") -> LedgerTerms:
+        row = self._run(statement).fetchone()
+        if row is None:
+            raise fault("ledger-damaged")
+        version, body = row
+        if version > postgres_server.VERSION:
+            raise LedgerError(
+                "ledger-newer",
+                f"The ledger has version {version} and this dpsql knows only up to {postgres_server.VERSION}.",
+                hint="Install the dpsql that wrote it, or a newer one.",
+            )
+        told = _read(body, dict)
+        if version < postgres_server.REPEATS and ("certificate" in told) != (version > postgres_server.PLAIN):
+            raise fault("ledger-damaged")
+        self._version = version
+        try:
+            return decode_present(told)
+        except (KeyError, TypeError, ValueError) as error:
+            raise fault("ledger-damaged") from error
+
+    def _run(self, statement: str, *values: object) -> RowsFound:
+        return self._connection.execute(statement.replace("?", "%s"), values)
+
+
+def _json(value: object) -> str:
+    """Return a value in ASCII, which every encoding of a database preserves."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _read(text: str, kind: type[Json]) -> Json:
+    """Return what `_json` wrote, in the one spelling that it has."""
+    try:
+        value = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise fault("ledger-damaged") from error
+    if not isinstance(value, kind) or _json(value) != text:
+        raise fault("ledger-damaged")
+    return value
+
+
+def _encode_state(state: BudgetState) -> dict[str, str]:
+    values = (state.spent, state.permanent, state.reserved)
+    return dict(zip(_STATE, map(encode_fraction, values), strict=True))
+
+
+def _state(body: str) -> BudgetState:
+    told = _read(body, dict)
+    try:
+        return BudgetState(*(decode_fraction(told[name]) for name in _STATE))
+    except (KeyError, ValueError) as error:
+        raise fault("ledger-damaged") from error
 
 
 class PostgresLedger(Durable[str | DatabaseUrl]):
@@ -162,7 +342,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""
         if self._connection is not None and postgres_server.is_idle(self._connection):
             try:
-                postgres_server.begin(self._connection, level, schema=self._url.schema)
+                postgres_server.begin_transaction(self._connection, level, schema=self._url.schema)
             except psycopg.OperationalError:
                 pass
             else:
@@ -181,7 +361,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         connection = postgres_server.connected(self._url, self._haste)
         try:
             postgres_server.refuse_unsafe(connection)
-            postgres_server.begin(connection, level, schema=self._url.schema)
+            postgres_server.begin_transaction(connection, level, schema=self._url.schema)
         except BaseException:
             connection.close()  # it must not be used before it was verified
             raise
@@ -200,9 +380,9 @@ def verify(url: str | DatabaseUrl) -> Verified:
     """
     address = DatabaseUrl.of(url)
     with sealed(), closing(postgres_server.connected(address)) as connection:
-        postgres_server.begin(connection, READING, schema=address.schema)
+        postgres_server.begin_transaction(connection, READING, schema=address.schema)
         with postgres_server.until_committed(connection, READING):
-            if postgres_tables.is_blank(connection, address.schema):
+            if postgres_server.is_blank(connection, address.schema):
                 raise fault("ledger-missing")
             rows = _open_rows(connection, address.schema)
             replay, _ = verify_rows(rows, _checkpoint(rows))
@@ -215,25 +395,25 @@ def _checkpoint(rows: PostgresRows) -> Sums | None:
 
 def _prepare(connection: LedgerConnection, schema: str, *, wanted: LedgerTerms | None, clock: Clock) -> None:
     """Make the tables if there are none, or see that they are ours and can be written."""
-    if postgres_tables.is_blank(connection, schema):
+    if postgres_server.is_blank(connection, schema):
         if wanted is None:
             raise fault("ledger-missing")
-        postgres_tables.lock_making(connection)
-        if postgres_tables.is_blank(connection, schema):  # still, after those who came first
-            postgres_tables.build(connection, schema)
+        postgres_server.lock_making(connection)
+        if postgres_server.is_blank(connection, schema):  # still, after those who came first
+            postgres_server.build(connection, schema)
             begin(PostgresRows(connection), wanted, at=now(clock))
             return
     _open_rows(connection, schema)
-    postgres_tables.refuse_unwritable(connection)
-    postgres_tables.raise_version(connection)
+    postgres_server.refuse_unwritable(connection)
+    postgres_server.raise_version(connection)
 
 
 def _open_rows(connection: LedgerConnection, schema: str) -> PostgresRows:
     """Return the book of tables that are a ledger's, of this version, and as they were made."""
-    postgres_tables.refuse_foreign(connection, schema)
+    postgres_server.refuse_foreign(connection, schema)
     rows = PostgresRows(connection)
     rows.terms()  # raises for a newer version, whose tables may be others
-    postgres_tables.refuse_strange(connection, schema)
+    postgres_server.refuse_strange(connection, schema)
     return rows
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from dpsql.accounting import BudgetState, BudgetVector, CertificateTerms
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import Outcome, Request, sum_entries
+from dpsql.ledger.base import Outcome, Request
 from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement
 from dpsql.ledger.durable import FIRST, HISTORY, LINKED, EventRows, RowsFound, encode_holder
 from dpsql.ledger.record import (
@@ -30,8 +30,9 @@ from dpsql.ledger.record import (
     encode_fraction,
     encode_periods,
     encode_terms,
+    sum_entries,
 )
-from dpsql.ledger.sqlite.files import APPLICATION_ID, damaged, header
+from dpsql.ledger.sqlite_files import APPLICATION_ID, damaged, header
 
 # A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
 VERSION = 6  # with budgets of values, entries that repeat others or none, and certificate and periods or none
@@ -87,20 +88,29 @@ BEGIN SELECT RAISE(ABORT, 'answers are never deleted'); END""",
     """CREATE TRIGGER answers_stay_as_they_are BEFORE UPDATE ON answers
 BEGIN SELECT RAISE(ABORT, 'answers are never changed'); END""",
 )
-_PERIODS = """CREATE TABLE periods (
+# Tables that a ledger has if it needs them, each with the first version that may have it.
+_ADDED = {
+    "periods": (
+        _WITH_PERIODS,
+        """CREATE TABLE periods (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     length_seconds INTEGER NOT NULL,
     most INTEGER,
     began TEXT NOT NULL,
     number INTEGER NOT NULL,
     since INTEGER NOT NULL
-)"""
-_CERTIFICATE = """CREATE TABLE certificate (
+)""",
+    ),
+    "certificate": (
+        _WITH_CERTIFICATE,
+        """CREATE TABLE certificate (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     certificate TEXT NOT NULL,
     item_epsilon TEXT,
     query_delta TEXT
-)"""
+)""",
+    ),
+}
 
 
 def build(connection: sqlite3.Connection) -> None:
@@ -111,47 +121,25 @@ def build(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {_PLAIN}")
 
 
-def has_periods(connection: sqlite3.Connection) -> bool:
-    """Say whether the file has the table of a budget that is granted in periods."""
-    version = header(connection)[1]
-    return version == _WITH_PERIODS if version < _WITH_CERTIFICATE else _has_table(connection, "periods")
+def _has_added(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether the file has one of the tables that not every ledger has."""
+    version, first = header(connection)[1], _ADDED[name][0]
+    if version <= first:  # the version in which a table came says that it is there
+        return version == first
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
-def make_periods(connection: sqlite3.Connection) -> None:
-    """Give a ledger that has none the table of its periods; inside the caller's transaction."""
-    connection.execute(_PERIODS)
-    _raise_version(connection, _WITH_PERIODS)
-
-
-def has_certificate(connection: sqlite3.Connection) -> bool:
-    """Say whether the file has the table of a certificate other than zcdp."""
-    version = header(connection)[1]
-    return version == _WITH_CERTIFICATE if version < _WITH_REPEATS else _has_table(connection, "certificate")
-
-
-def tell_repeats(connection: sqlite3.Connection) -> None:
-    """Say that the ledger has entries that repeat others; inside the caller's transaction."""
-    _raise_version(connection, _WITH_REPEATS)
-
-
-def tell_divisions(connection: sqlite3.Connection) -> None:
-    """Say that values of a column have budgets in the ledger; inside the caller's transaction."""
-    _raise_version(connection, VERSION)
+def _add(connection: sqlite3.Connection, name: str) -> None:
+    """Give a ledger one of the tables that not every ledger has, unless it is there."""
+    if not _has_added(connection, name):
+        version, schema = _ADDED[name]
+        connection.execute(schema)
+        _raise_version(connection, version)
 
 
 def _raise_version(connection: sqlite3.Connection, version: int) -> None:
     if header(connection)[1] < version:
         connection.execute(f"PRAGMA user_version = {version}")
-
-
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
-
-
-def make_certificate(connection: sqlite3.Connection) -> None:
-    """Give a new ledger the table of its certificate; inside the caller's transaction."""
-    connection.execute(_CERTIFICATE)
-    _raise_version(connection, _WITH_CERTIFICATE)
 
 
 def read_version(connection: sqlite3.Connection) -> int:
@@ -170,9 +158,8 @@ def read_version(connection: sqlite3.Connection) -> int:
 
 def is_whole(connection: sqlite3.Connection) -> bool:
     """Say whether a ledger of one of the present versions has exactly its tables, indices and triggers."""
-    periods = (_PERIODS,) if has_periods(connection) else ()
-    certificate = (_CERTIFICATE,) if has_certificate(connection) else ()
-    return holds(connection, (*_SCHEMA, *periods, *certificate))
+    added = [schema for name, (_, schema) in _ADDED.items() if _has_added(connection, name)]
+    return holds(connection, (*_SCHEMA, *added))
 
 
 def holds(connection: sqlite3.Connection, schema: tuple[str, ...]) -> bool:
@@ -198,13 +185,6 @@ class SQLiteRows(EventRows):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._terms: LedgerTerms | None = None
-
-    def terms(self) -> LedgerTerms:
-        """Return the present terms."""
-        if self._terms is None:
-            self._terms = self._read_terms()
-        return self._terms
 
     def _read_terms(self) -> LedgerTerms:
         row = self._connection.execute(
@@ -238,23 +218,21 @@ class SQLiteRows(EventRows):
         self._terms = terms
 
     def _set_certificate(self, told: tuple[object, ...]) -> None:
-        if not has_certificate(self._connection):
-            make_certificate(self._connection)
+        _add(self._connection, "certificate")
         self._connection.execute(
             "REPLACE INTO certificate (one, certificate, item_epsilon, query_delta) VALUES (1, ?, ?, ?)", told
         )
 
     def _certified(self) -> CertificateTerms:
         """Return the certificate; raise ValueError or TypeError if it is malformed."""
-        if not has_certificate(self._connection):
+        if not _has_added(self._connection, "certificate"):
             return CertificateTerms()
         row = self._connection.execute("SELECT certificate, item_epsilon, query_delta FROM certificate").fetchone()
         certificate, epsilon, delta = row
         return decode_certificate({"certificate": certificate, "item_epsilon": epsilon, "query_delta": delta})
 
     def _set_calendar(self, calendar: Calendar) -> None:
-        if not has_periods(self._connection):
-            make_periods(self._connection)
+        _add(self._connection, "periods")
         seconds, most = encode_periods(calendar.periods).values()
         self._connection.execute(
             "REPLACE INTO periods (one, length_seconds, most, began, number, since) VALUES (1, ?, ?, ?, ?, ?)",
@@ -263,7 +241,7 @@ class SQLiteRows(EventRows):
 
     def _calendar(self) -> Calendar | None:
         """Return the calendar; raise ValueError or TypeError if it is malformed."""
-        if not has_periods(self._connection):
+        if not _has_added(self._connection, "periods"):
             return None
         row = self._connection.execute("SELECT length_seconds, most, began, number, since FROM periods").fetchone()
         seconds, most, began, number, since = row
@@ -293,12 +271,12 @@ class SQLiteRows(EventRows):
 
     def tell_repeats(self) -> bool:
         """Say in the ledger's version that entries may repeat others."""
-        tell_repeats(self._connection)
+        _raise_version(self._connection, _WITH_REPEATS)
         return True
 
     def tell_divisions(self) -> bool:
         """Say in the ledger's version that values may have budgets."""
-        tell_divisions(self._connection)
+        _raise_version(self._connection, VERSION)
         return True
 
     def balances(self) -> dict[str, BudgetState]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, PureLoss, Steps
-from dpsql.answer import Answer
+from dpsql.answer import Answer, CountColumns
 from dpsql.engines.arrow_types import read_values
 from dpsql.intervals import LEVEL
 from dpsql.receipt import Receipt, Total
@@ -17,8 +17,7 @@ from dpsql.report.balance import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
-    from dpsql.report import Balance
-    from dpsql.report.balance import Spending
+    from dpsql.report.balance import Balance, Spending
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
@@ -55,10 +54,8 @@ def encode_interval(answer: Answer, level: float = LEVEL) -> dict[str, object] |
     """
     if answer.counts is None or answer.counts.adjusted:
         return None
-    first, *others = (
-        {"reach": each.half_width(level), "columns": list(each.columns)}
-        for each in (answer.counts, *answer.counts.others)
-    )
+    counts = [each for each in answer.measures if isinstance(each, CountColumns)]
+    first, *others = ({"reach": each.half_width(level), "columns": list(each.columns)} for each in counts)
     return {"level": level, **first, **({"others": others} if others else {})}
 
 

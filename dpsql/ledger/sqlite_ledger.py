@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
+from dpsql.ledger import sqlite_files, sqlite_tables
+from dpsql.ledger.base import Failures, ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.durable import (
     Durable,
@@ -28,12 +29,10 @@ from dpsql.ledger.durable import (
     replayed,
     verify_rows,
 )
-from dpsql.ledger.failures import Failures
 from dpsql.ledger.history import History, Sums
 from dpsql.ledger.record import Clock, LedgerTerms, now
-from dpsql.ledger.sqlite import files, tables
-from dpsql.ledger.sqlite.files import Sidecars, damaged, refuse_network, rolled_back, sealed, unopened
-from dpsql.ledger.sqlite.tables import SQLiteRows, migrate
+from dpsql.ledger.sqlite_files import Sidecars, damaged, refuse_network, rolled_back, sealed, unopened
+from dpsql.ledger.sqlite_tables import SQLiteRows, migrate
 
 
 class SQLiteLedger(Durable[Path | str]):
@@ -49,10 +48,10 @@ class SQLiteLedger(Durable[Path | str]):
         if wanted is None:
             refuse_missing(self._path)
         else:
-            files.create(self._path)
+            sqlite_files.create(self._path)
         if os.path.isfile(self._path):  # noqa: PTH113 - Path.is_file raises on names that are too long
             _identity(self._path)  # before SQLite takes the locks that belong to the other name
-        self._connection = files.connect(self._path)
+        self._connection = sqlite_files.connect(self._path)
         try:
             self._identity = _identity(self._path)
             self._sidecars = Sidecars(self._path)
@@ -76,11 +75,11 @@ class SQLiteLedger(Durable[Path | str]):
         with self._file() as connection:
             with self._sidecars.turn():
                 mark, checkpoint = self._sidecars.read_mark(), self._sidecars.read_checkpoint()
-                files.make_durable(connection)
-                with files.transaction(connection):
+                sqlite_files.make_durable(connection)
+                with sqlite_files.transaction(connection):
                     _prepare(connection, wanted, mark=mark, clock=self._clock)
                 self._logs = self._sidecars.identify_logs()
-            with files.snapshot(connection):  # takes long for a long history; others need not wait
+            with sqlite_files.snapshot(connection):  # takes long for a long history; others need not wait
                 replay, terms = check(connection, mark, checkpoint=decode_checkpoint(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
@@ -99,8 +98,9 @@ class SQLiteLedger(Durable[Path | str]):
     def _writing(self) -> Iterator[LedgerTransaction]:
         data_set = self._terms.data_set
         with self._file() as connection, self._sidecars.turn():
+            # the mark is read and written within the turn, so that it never says more than the file has
             mark, rows = self._sidecars.read_mark(), SQLiteRows(connection)
-            with files.transaction(connection):
+            with sqlite_files.transaction(connection):
                 hold_against(mark, rows, data_set=data_set)
                 yield rows
                 head = Mark(data_set, *rows.head())
@@ -110,7 +110,7 @@ class SQLiteLedger(Durable[Path | str]):
 
     @contextmanager
     def _reading(self) -> Iterator[LedgerTransaction]:
-        with self._file() as connection, files.snapshot(connection):
+        with self._file() as connection, sqlite_files.snapshot(connection):
             yield SQLiteRows(connection)
 
     def _find_version(self) -> Hashable:
@@ -165,16 +165,16 @@ class SQLiteLedger(Durable[Path | str]):
 
 def _prepare(connection: sqlite3.Connection, wanted: LedgerTerms | None, *, mark: Mark | None, clock: Clock) -> None:
     """Bring the file to the present version, new or old, and make sure that it can be written."""
-    if files.is_blank(connection):
+    if sqlite_files.is_blank(connection):
         if wanted is None:
             raise missing()
         if mark is not None:  # what it marks was here
             raise rolled_back()
-        tables.build(connection)
+        sqlite_tables.build(connection)
         begin(SQLiteRows(connection), wanted, at=now(clock))
-    elif tables.read_version(connection) == 1:
+    elif sqlite_tables.read_version(connection) == 1:
         migrate(connection)
-    elif not tables.is_whole(connection):
+    elif not sqlite_tables.is_whole(connection):
         raise damaged()
     # BEGIN IMMEDIATE is content with a read-only file; a write, even of no row, is not
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")
@@ -221,6 +221,8 @@ def verify(path: Path | str) -> Verified:
         beside.read_mark(),
         decode_checkpoint(beside.read_checkpoint()),
     )  # before the file, which only ever goes on
+    # A file that nobody has open is read as immutable. If it is another one afterwards, somebody has written to it
+    # meanwhile, and what was found says nothing: it is then read again, beside the writer.
     before = beside.identify_rest()
     if before is not None:  # no process has it open, and reading it need not create a log beside it
         found, failure = None, None
@@ -238,10 +240,10 @@ def verify(path: Path | str) -> Verified:
 
 def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None, mode: str) -> Verified:
     """Check everything in a file that came at least to its mark, opened in one of the modes of SQLite's addresses."""
-    with closing(files.connect(file, mode)) as connection, sealed(), files.snapshot(connection):
-        if files.is_blank(connection):
+    with closing(sqlite_files.connect(file, mode)) as connection, sealed(), sqlite_files.snapshot(connection):
+        if sqlite_files.is_blank(connection):
             raise missing()
-        if tables.read_version(connection) == 1:
+        if sqlite_tables.read_version(connection) == 1:
             raise LedgerError(
                 "ledger-older",
                 "The ledger has the tables of an earlier version, which had no chain to verify.",
@@ -264,7 +266,7 @@ def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums
 
 
 def _whole(connection: sqlite3.Connection) -> SQLiteRows:
-    if not tables.is_whole(connection):
+    if not sqlite_tables.is_whole(connection):
         raise damaged()
     return SQLiteRows(connection)
 
@@ -340,7 +342,7 @@ def _create(copy: Path, name: str) -> None:
 
 def _copy(file: Path, copy: Path) -> None:
     with (
-        closing(files.connect(file)) as source,
+        closing(sqlite_files.connect(file)) as source,
         closing(sqlite3.connect(copy, isolation_level=None)) as target,
     ):
         source.backup(target)  # all pages in one step, so of one state

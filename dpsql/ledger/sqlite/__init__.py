@@ -1,1 +1,0 @@
-"""Durable ledger in one SQLite file."""
