@@ -71,10 +71,10 @@ class PlanFinder:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
         if query.materialized:
             query = query.at(self.own.ledger.data_version)
-        listed = find_partition_query(query)
+        listed = None if query.partitions is None else find_partition_query(query)
         if listed is not None:
             query = set_partition_values(query, self._list_values(listed, stop))
-        listed = find_group_query(query)
+        listed = None if query.domain is None else find_group_query(query)
         if listed is not None:
             query = set_known_groups(query, self._list_values(listed, stop))
         guessed = find_guess_query(query) if query.explained else None

@@ -200,7 +200,7 @@ MONTHS += "'November', 'December'"
 BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))  # that TRIM removes
 
 
-# Letters and their other case as in DuckDB: one character for one, in every locale. A run is the first and the last
+# Letters and their lower case as in DuckDB: one character for one, in every locale. A run is the first and the last
 # character in hexadecimal, their step if it is not 1, and how far their other case is.
 _LOWER = """
 c0-d6+32 d8-de+32 100-12e/2+1 130-199 132-136/2+1 139-147/2+1 14a-176/2+1 178-121 179-17d/2+1 181+210
@@ -222,50 +222,39 @@ a7b2-42261 a7b3+928 a7b4-a7c2/2+1 a7c4-48 a7c5-42307 a7c6-35384 a7c7-a7c9/2+1 a7
 ff21-ff3a+32 10400-10427+40 104b0-104d3+40 10570-1057a+39 1057c-1058a+39 1058c-10592+39 10594-10595+39
 10c80-10cb2+64 118a0-118bf+32 16e40-16e5f+32 1e900-1e921+34
 """
-_UPPER = """
-b5+743 df+7615 e0-f6-32 f8-fe-32 ff+121 101-12f/2-1 131-232 133-137/2-1 13a-148/2-1 14b-177/2-1 17a-17e/2-1
-17f-300 180+195 183-185/2-1 188-1 18c-1 192-1 195+97 199-1 19a+163 19e+130 1a1-1a5/2-1 1a8-1 1ad-1 1b0-1
-1b4-1b6/2-1 1b9-1 1bd-1 1bf+56 1c5-1 1c6-2 1c8-1 1c9-2 1cb-1 1cc-2 1ce-1dc/2-1 1dd-79 1df-1ef/2-1 1f2-1 1f3-2
-1f5-1 1f9-21f/2-1 223-233/2-1 23c-1 23f-240+10815 242-1 247-24f/2-1 250+10783 251+10780 252+10782 253-210
-254-206 256-257-205 259-202 25b-203 25c+42319 260-205 261+42315 263-207 265+42280 266+42308 268-209 269-211
-26a+42308 26b+10743 26c+42305 26f-211 271+10749 272-213 275-214 27d+10727 280-218 282+42307 283-218 287+42282
-288-218 289-69 28a-28b-217 28c-71 292-219 29d+42261 29e+42258 345+84 371-373/2-1 377-1 37b-37d+130 3ac-38
-3ad-3af-37 3b1-3c1-32 3c2-31 3c3-3cb-32 3cc-64 3cd-3ce-63 3d0-62 3d1-57 3d5-47 3d6-54 3d7-8 3d9-3ef/2-1 3f0-86
-3f1-80 3f2+7 3f3-116 3f5-96 3f8-1 3fb-1 430-44f-32 450-45f-80 461-481/2-1 48b-4bf/2-1 4c2-4ce/2-1 4cf-15
-4d1-52f/2-1 561-586-48 10d0-10fa+3008 10fd-10ff+3008 13f8-13fd-8 1c80-6254 1c81-6253 1c82-6244 1c83-1c84-6242
-1c85-6243 1c86-6236 1c87-6181 1c88+35266 1d79+35332 1d7d+3814 1d8e+35384 1e01-1e95/2-1 1e9b-59 1ea1-1eff/2-1
-1f00-1f07+8 1f10-1f15+8 1f20-1f27+8 1f30-1f37+8 1f40-1f45+8 1f51-1f57/2+8 1f60-1f67+8 1f70-1f71+74 1f72-1f75+86
-1f76-1f77+100 1f78-1f79+128 1f7a-1f7b+112 1f7c-1f7d+126 1f80-1f87+8 1f90-1f97+8 1fa0-1fa7+8 1fb0-1fb1+8 1fb3+9
-1fbe-7205 1fc3+9 1fd0-1fd1+8 1fe0-1fe1+8 1fe5+7 1ff3+9 214e-28 2170-217f-16 2184-1 24d0-24e9-26 2c30-2c5f-48
-2c61-1 2c65-10795 2c66-10792 2c68-2c6c/2-1 2c73-1 2c76-1 2c81-2ce3/2-1 2cec-2cee/2-1 2cf3-1 2d00-2d25-7264
-2d27-7264 2d2d-7264 a641-a66d/2-1 a681-a69b/2-1 a723-a72f/2-1 a733-a76f/2-1 a77a-a77c/2-1 a77f-a787/2-1 a78c-1
-a791-a793/2-1 a794+48 a797-a7a9/2-1 a7b5-a7c3/2-1 a7c8-a7ca/2-1 a7d1-1 a7d7-a7d9/2-1 a7f6-1 ab53-928
-ab70-abbf-38864 ff41-ff5a-32 10428-1044f-40 104d8-104fb-40 10597-105a1-39 105a3-105b1-39 105b3-105b9-39
-105bb-105bc-39 10cc0-10cf2-64 118c0-118df-32 16e60-16e7f-32 1e922-1e943-34
+# Letters whose upper case has another lower case, or none, such as the micro sign and the two forms of sigma.
+_UPPER_ALONE = """
+b5+743 131-232 17f-300 1c5-1 1c8-1 1cb-1 1f2-1 345+84 3c2-31 3d0-62 3d1-57 3d5-47 3d6-54 3f0-86 3f1-80 3f5-96
+1c80-6254 1c81-6253 1c82-6244 1c83-1c84-6242 1c85-6243 1c86-6236 1c87-6181 1c88+35266 1e9b-59 1fbe-7205
 """
 
 
+@cache
 def list_lower_cases() -> tuple[str, str]:
     """Return the characters beyond ASCII that have a lower case, and those cases, in the same order."""
-    return _pairs(_LOWER)
-
-
-def list_upper_cases() -> tuple[str, str]:
-    """Return the characters beyond ASCII that have an upper case, and those cases, in the same order."""
-    return _pairs(_UPPER)
+    cases = _read_runs(_LOWER)
+    return "".join(cases), "".join(cases.values())
 
 
 @cache
-def _pairs(runs: str) -> tuple[str, str]:
-    one, other = [], []
+def list_upper_cases() -> tuple[str, str]:
+    """Return the characters beyond ASCII that have an upper case, and those cases, in the same order."""
+    # of several letters with one lower case, such as the angstrom sign and its letter, the first is its upper case
+    cases = {small: big for big, small in reversed(_read_runs(_LOWER).items()) if not small.isascii()}
+    cases = dict(sorted({**cases, **_read_runs(_UPPER_ALONE)}.items()))
+    return "".join(cases), "".join(cases.values())
+
+
+def _read_runs(runs: str) -> dict[str, str]:
+    """Return the other case of each letter, by the letter."""
+    cases = dict[str, str]()
     for run in runs.split():
         sign = max(run.rfind("+"), run.rfind("-"))
         ends, _, step = run[:sign].partition("/")
         first, _, last = ends.partition("-")
         for each in range(int(first, 16), int(last or first, 16) + 1, int(step or 1)):
-            one.append(chr(each))
-            other.append(chr(each + int(run[sign:])))
-    return "".join(one), "".join(other)
+            cases[chr(each)] = chr(each + int(run[sign:]))
+    return cases
 
 
 def fit(value: str) -> str:

@@ -407,6 +407,8 @@ def is_repeatable(statement: Statement) -> bool:
     match statement:
         case PublicQuery():
             return not has_scan(statement)
+        case PrivateQuery(explained=False, partitions=None, domain=None):
+            return True
         case PrivateQuery(explained=explained):
             return not explained and find_partition_query(statement) is None and find_group_query(statement) is None
         case OuterSelect(inners=inners, beside=beside, is_deterministic=is_deterministic):

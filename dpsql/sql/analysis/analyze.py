@@ -21,7 +21,6 @@ from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
@@ -53,20 +52,11 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
-from dpsql.sql.syntax.clause import (
-    extract_clause,
-    find_clauses,
-    list_select_tokens,
-    several_queries,
-)
+from dpsql.sql.syntax.clause import extract_clause, find_clauses, list_select_tokens, several_queries
 from dpsql.sql.syntax.googlesql import extract_header
 from dpsql.sql.syntax.grammar import UNIT_COUNT
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
 from dpsql.sql.syntax.parameters import ParameterValues, bind
-
-if TYPE_CHECKING:
-    pass
-
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
@@ -123,15 +113,15 @@ def analyze(  # noqa: PLR0913 - what a session has
         from dpsql.sql.syntax.forms import read_top_as_limit
 
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
-    asked = AnalysisRequest(
+    request = AnalysisRequest(
         plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement, standard, parser
     )
     try:
-        return _read_statement(asked, refused)
+        return _read_statement(request, refused)
     except (Refusal, Unsupported) as error:
         failed = error
     if not standard.is_private and header is None:
-        failed = _find_lasting(asked, failed, refused=refused)
+        failed = _find_lasting(request, failed, refused=refused)
     raise _complete_hint(plain, failed, catalog=catalog)
 
 
@@ -147,7 +137,7 @@ def _complete_hint(
     return type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
 
 
-def _read_statement(asked: AnalysisRequest, otherwise: Refusal | Unsupported | None) -> Statement:
+def _read_statement(request: AnalysisRequest, otherwise: Refusal | Unsupported | None) -> Statement:
     """Return what a statement means; `otherwise` says why dpsql cannot cut it into words, if it cannot.
 
     Read (1) one private query or a public SELECT alone; (2) where a SELECT is around the clause (None), or (1) refuses,
@@ -156,7 +146,7 @@ def _read_statement(asked: AnalysisRequest, otherwise: Refusal | Unsupported | N
     """
     if otherwise is None:
         try:
-            found = _read_alone(asked)
+            found = _read_alone(request)
         except (Refusal, Unsupported) as error:
             otherwise = error.with_traceback(None)  # whose frames would keep the answer of the session
         else:
@@ -166,78 +156,78 @@ def _read_statement(asked: AnalysisRequest, otherwise: Refusal | Unsupported | N
                 "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
             )
             reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
-            otherwise = Refusal("clause", reason, hint=hint, place=asked.statement.place(asked.statement.tokens[0]))
-    found = None if asked.parser is None else read_outer_select(asked, asked.parser, otherwise=otherwise)
+            otherwise = Refusal("clause", reason, hint=hint, place=request.statement.place(request.statement.tokens[0]))
+    found = None if request.parser is None else read_outer_select(request, request.parser, otherwise=otherwise)
     if found is None:
         raise otherwise
     return found
 
 
 def _find_lasting(
-    asked: AnalysisRequest, failed: Refusal | Unsupported, *, refused: Refusal | Unsupported | None
+    request: AnalysisRequest, failed: Refusal | Unsupported, *, refused: Refusal | Unsupported | None
 ) -> Refusal | Unsupported:
     """Return why a statement without a clause is refused: what it would still be refused for if it had one.
 
     The hint of that has the clause, too, so that both can be mended at once.
     """
     try:
-        tokens, _ = list_select_tokens(asked.statement, of_duckdb=True)
-        has_clause = bool(find_clauses(asked.statement, tokens))
+        tokens, _ = list_select_tokens(request.statement, of_duckdb=True)
+        has_clause = bool(find_clauses(request.statement, tokens))
     except (Refusal, Unsupported):
         return failed
-    near = _find_misspelt(failed, asked.catalog)
-    implied = [] if has_clause else find_implied(replace(asked, standard=StandardSQL(is_private=True)), besides=near)
-    implied = [replace(each, k=min(each.written_limit or each.k, asked.standard.max_k)) for each in implied]
+    near = _find_misspelt(failed, request.catalog)
+    implied = [] if has_clause else find_implied(replace(request, standard=StandardSQL(is_private=True)), besides=near)
+    implied = [replace(each, k=min(each.written_limit or each.k, request.standard.max_k)) for each in implied]
     if not (implied or has_clause) and failed.code == "not-private":
         implied = find_ending(tokens)
     if len(implied) != 1:
         return failed
     if near:
         return _add_clause_hint(failed, implied[0], place=failed.place)
-    clause = add_clause(asked.statement, implied[0], all_groups=False)
+    clause = add_clause(request.statement, implied[0], all_groups=False)
     try:
-        _read_statement(replace(asked, statement=clause, standard=EXPLICIT), refused)
+        _read_statement(replace(request, statement=clause, standard=EXPLICIT), refused)
     except (Refusal, Unsupported) as error:
         is_lasting = failed.code in _WITHOUT_CLAUSE and error.code not in _NOT_OF_CLAUSE
         if not is_lasting and error.code != failed.code:
             return failed
         return _add_clause_hint(error, implied[0], place=failed.place)
-    return refuse_without_clause(asked.statement, tokens, catalog=asked.catalog, clause=implied[0])
+    return refuse_without_clause(request.statement, tokens, catalog=request.catalog, clause=implied[0])
 
 
-def _read_alone(asked: AnalysisRequest) -> Statement | None:
+def _read_alone(request: AnalysisRequest) -> Statement | None:
     """Return a statement with one private query or none; None where an outer SELECT is around its private query."""
-    lifted = extract_clause(asked.statement, asked.bound.__getitem__)
+    lifted = extract_clause(request.statement, request.bound.__getitem__)
     if lifted is None:
         return None
     if lifted.clause is not None:
-        check_header(asked)
-        query = read_private(asked.sources(asked.statement), lifted)
-        check_explicit(asked, query)
+        check_header(request)
+        query = read_private(request.sources(request.statement), lifted)
+        check_explicit(request, query)
         return query
     try:
-        return read_without_clause(asked.sources(asked.statement), lifted)
+        return read_without_clause(request.sources(request.statement), lifted)
     except (Refusal, Unsupported) as error:
         refused = error.with_traceback(None)
-    implied = find_implied(asked)
+    implied = find_implied(request)
     if not implied:
         raise refused
     if len(implied) > 1:
-        raise several_queries(asked.statement, asked.statement.tokens[0])
+        raise several_queries(request.statement, request.statement.tokens[0])
 
     def read(*, all_groups: bool) -> PrivateQuery:
-        explicit = add_clause(asked.statement, implied[0], all_groups=all_groups)
-        lifted = extract_clause(explicit, asked.bound.__getitem__)
+        explicit = add_clause(request.statement, implied[0], all_groups=all_groups)
+        lifted = extract_clause(explicit, request.bound.__getitem__)
         if lifted is None or lifted.clause is None:  # a SELECT is around it, or what it would end is no query
             raise refused
         try:
-            return read_private(asked.sources(explicit), put_header_options(lifted, asked.header))
+            return read_private(request.sources(explicit), put_header_options(lifted, request.header))
         except Refusal as error:
             if error.code != "nothing-private":
                 raise
         raise refused
 
-    return read_implied(asked, implied[0], read=read)
+    return read_implied(request, implied[0], read=read)
 
 
 def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Describe | None:

@@ -147,13 +147,8 @@ def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place:
 def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
     """Return the public query for the distinct values of a domain as text: at most one more than `most`, and NULL."""
     text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
-    return _select(name, canonicalize(text), source=source, distinct=True, limit=most + 2)
-
-
-def _select(name: str, output: Expression, *, source: TableDomain, distinct: bool, limit: int) -> PublicQuery:
-    """Return the query for one column of a public table; the highest values first, unless each is there once."""
-    order = () if distinct else (Sorted(output, descending=True, nulls_first=False),)
-    return PublicQuery(names=(name,), outputs=(output,), body=source.body, distinct=distinct, order=order, limit=limit)
+    outputs = (canonicalize(text),)
+    return PublicQuery(names=(name,), outputs=outputs, body=source.body, distinct=True, limit=most + 2)
 
 
 def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, ColumnRef]:
@@ -162,20 +157,17 @@ def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str
     table = catalog.find_path(path) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
-        told = (
-            list_names("The public tables are", public, wanted=path[-1] if path else "")
-            if public
-            else f"The policy has no public table. {hint}"
-        )
-        raise Refusal(name, f"There is no such table for {name}.", hint=told, place=place)
+        known_tables = list_names("The public tables are", public, wanted=path[-1] if path else "")
+        proposed = known_tables if public else f"The policy has no public table. {hint}"
+        raise Refusal(name, f"There is no such table for {name}.", hint=proposed, place=place)
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)
     matches = (each for each in table.columns if ascii_lower(each[0]) == ascii_lower(column))
     found = next((ColumnRef(_NUMBER, *each) for each in matches), None)
     if found is None:
-        told = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
-        raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
+        proposed = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
+        raise Refusal(name, f"The table of {name} has no such column.", hint=proposed, place=place)
     return Scan(_NUMBER, table.path), found
 
 
@@ -326,7 +318,9 @@ def find_guess_query(query: PrivateQuery) -> PublicQuery | None:
     source = None if query.assumed is None else query.assumed.source
     if source is None:
         return None
-    return _select("assume", canonicalize(source.value), source=source, distinct=False, limit=MAX_ASSUMED)
+    count = canonicalize(source.value)
+    order = (Sorted(count, descending=True, nulls_first=False),)
+    return PublicQuery(names=("assume",), outputs=(count,), body=source.body, order=order, limit=MAX_ASSUMED)
 
 
 def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:

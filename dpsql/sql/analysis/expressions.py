@@ -65,6 +65,7 @@ from dpsql.sql.ir.tree import (
     Scalar,
     Type,
     find_integer_type,
+    find_longest,
     is_aggregate,
     strip_casts,
 )
@@ -284,15 +285,11 @@ def _case(reader: Reader, node: Node) -> Expression:
         results.append(reader.read(node.args["default"]))
     results = list(unify_types(results, reader.at(node)))
     if results[0].type == NULL:
-        reason, hint = (
-            "A CASE needs at least one result with a type.",
-            "Cast one of them, such as CAST(NULL AS VARCHAR).",
-        )
+        reason = "A CASE needs at least one result with a type."
+        hint = "Cast one of them, such as CAST(NULL AS VARCHAR)."
         raise Refusal("type", reason, hint=hint, place=reader.place(node))
-    lengths = [result.longest for result in results]
-    longest = None if None in lengths else max(length for length in lengths if length is not None)
     default = results[len(conditions)] if len(results) > len(conditions) else None
-    return Case(tuple(zip(conditions, results, strict=False)), default, results[0].type, longest)
+    return Case(tuple(zip(conditions, results, strict=False)), default, results[0].type, find_longest(results))
 
 
 def _function(reader: Reader, node: Node) -> Expression:

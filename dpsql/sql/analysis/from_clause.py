@@ -73,6 +73,7 @@ from dpsql.sql.ir.tree import (
     Relation,
     Scalar,
     Scan,
+    find_longest,
     join_conjuncts,
     stored_column,
     walk,
@@ -224,12 +225,8 @@ class Sources:
             allow_only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
             if name in names:
-                raise Refusal(
-                    "cte",
-                    "Two CTEs have this name.",
-                    hint="Give one of them another name.",
-                    place=self.reader.place(cte.args["alias"]),
-                )
+                hint, where = "Give one of them another name.", self.reader.place(cte.args["alias"])
+                raise Refusal("cte", "Two CTEs have this name.", hint=hint, place=where)
             names.add(name)
             self.ctes[name] = (cte.this, dict(self.ctes))
 
@@ -475,6 +472,8 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
         return kind
     if scope.private is None and kind in _FILTERS:
         raise Refusal("join-private", "Rows of public tables cannot depend on units.", hint=_FIRST, place=where)
+    # rows of the public side alone have no unit and are in no group:
+    # countries LEFT JOIN reads becomes countries JOIN reads, and countries FULL JOIN reads a RIGHT JOIN
     if scope.private is None:
         return "RIGHT" if kind in _KEEPS_RIGHT else "INNER"
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
@@ -532,9 +531,7 @@ def _read_using(
         if left.is_unit != right.is_unit and (scope.private is None or table.private_table is None):
             side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
         if side == "FULL":  # the present one of both
-            lengths = [each.longest for each in sides]
-            longest = None if None in lengths else max(length for length in lengths if length is not None)
-            both = Call("coalesce", sides, sides[0].type, longest)
+            both = Call("coalesce", sides, sides[0].type, find_longest(sides))
             is_unit, absent = left.is_unit and right.is_unit, left.absent or right.absent
             shared = ScopeColumn(left.name, both, is_unit=is_unit, absent=absent)
         else:
@@ -560,7 +557,11 @@ def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, share
 
 
 def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
-    """Return the rows of a linked table that have a unit, and the unit; `number` gives fresh relation numbers."""
+    """Return the rows of a linked table that have a unit, and the unit; `number` gives fresh relation numbers.
+
+    items, linked by order_id to orders     items JOIN (SELECT id, min(user_id) FROM orders GROUP BY id) AS owners
+    of user_id                              ON items.order_id = owners.id, and min(user_id) is the unit
+    """
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:

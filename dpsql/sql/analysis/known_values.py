@@ -29,9 +29,7 @@ from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.row_facts import find_stored_column
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.statements import (
-    LiteralDomain,
-)
+from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.sql.ir.tree import (
     BIGINT,
     DATE,

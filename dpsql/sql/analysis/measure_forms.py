@@ -32,15 +32,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
-from dpsql.sql.ir.measures import (
-    MOST_STEPS,
-    Aggregate,
-    Factor,
-    Measure,
-    StatedBounds,
-    Weight,
-    is_present,
-)
+from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Factor, Measure, StatedBounds, Weight, is_present
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     BOOLEAN,
@@ -210,11 +202,7 @@ def _find_number(result: Expression | None) -> int | float | Decimal | None:
 
 
 def list_spread_measures(
-    arguments: Sequence[Expression],
-    *,
-    condition: Expression | None,
-    stated: StatedBounds | None,
-    words: Place | None,
+    arguments: Sequence[Expression], *, condition: Expression | None, stated: StatedBounds | None, words: Place | None
 ) -> list[Measure]:
     """Return the measures of one argument or of two: a sum of distances, the rows, the other sum, and the products.
 

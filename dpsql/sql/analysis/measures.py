@@ -479,8 +479,9 @@ def _read_named_bounds(
         ends.append(Fraction(value))
     low, high = ends
     if not low < high or max(abs(low), abs(high)) > LARGEST_STATED or high - low < _SMALLEST:
-        most_stated = f"{LARGEST_STATED:,}"
-        reason = f"The first bound must be below the second, and both between -{most_stated} and {most_stated}."
+        reason = (
+            f"The first bound must be below the second, and both between -{LARGEST_STATED:,} and {LARGEST_STATED:,}."
+        )
         raise _refuse_bounds(reader, node, reason=reason, example=example)
     return most, StatedBounds(low, high)
 

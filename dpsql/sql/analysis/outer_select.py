@@ -20,12 +20,7 @@ from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
-from dpsql.sql.analysis.plain_select import (
-    describe_released,
-    find_implied,
-    put_header_options,
-    read_implied,
-)
+from dpsql.sql.analysis.plain_select import describe_released, find_implied, put_header_options, read_implied
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, check_ranking, read_private
 from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, has_all_groups
@@ -40,10 +35,7 @@ from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
-from dpsql.sql.syntax.implied import (
-    ImpliedClause,
-    add_clause,
-)
+from dpsql.sql.syntax.implied import ImpliedClause, add_clause
 from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.spans import (
     Parts,
@@ -66,7 +58,7 @@ _OF_SELECTION = frozenset(  # options that have no meaning for a total
 
 
 def read_outer_select(  # noqa: C901 - one rule after another
-    asked: AnalysisRequest, parser: SelectParser, *, otherwise: Refusal | Unsupported
+    request: AnalysisRequest, parser: SelectParser, *, otherwise: Refusal | Unsupported
 ) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it.
 
@@ -75,23 +67,23 @@ def read_outer_select(  # noqa: C901 - one rule after another
     `OuterSelectView.bind` before a charge and run in `OuterSelectView.compute` by the evaluator after it
     (`build_answer.py`).
     """
-    statement = asked.statement
+    statement = request.statement
     tokens, explained = list_select_tokens(statement, of_duckdb=True)
     spans = find_private_spans(statement, tokens, clauses=find_clauses(statement, tokens))
     written = bool(spans)
     if spans:
-        check_header(asked)
-        found = [each for span in spans for each in _read_span_sets(asked, span, statement=statement)]
+        check_header(request)
+        found = [each for span in spans for each in _read_span_sets(request, span, statement=statement)]
         for at, each in enumerate(found):
-            check_explicit(asked, each.query, computed=each.computed)
-            _check_windows(asked, each)
+            check_explicit(request, each.query, computed=each.computed)
+            _check_windows(request, each)
             if not (each.span.is_main or has_all_groups(each.query)) and computes_around(
                 statement, tokens, query=each.query
             ):
                 found[at] = replace(each, query=replace(each.query, list_note=describe_released(each.query)))
     else:
-        implied = find_implied(asked)
-        reader = _ImpliedClauses(asked, [clause.head[-1].start for clause in implied], otherwise)
+        implied = find_implied(request)
+        reader = _ImpliedClauses(request, [clause.head[-1].start for clause in implied], otherwise)
         found = [each for clause in implied for each in reader.read_sets(clause)]
     mains = [each for each in found if each.span.is_main]
     if mains and mains[0].computed is None and mains[0].sets is None:
@@ -99,7 +91,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
             raise several_queries(statement, mains[0].span.clause)
         return None
     computed = {
-        at: _write_around(asked, found, start=at, parser=parser)
+        at: _write_around(request, found, start=at, parser=parser)
         for at, each in enumerate(found)
         if each.computed or each.sets
     }
@@ -111,7 +103,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
         spans=spans,
         computed=computed,
         arrays=arrays,
-        literal=partial(_bind_outer, asked, arrays=arrays),
+        literal=partial(_bind_outer, request, arrays=arrays),
     )
     for number, each in enumerate(found, 1):
         if f'"{name_released(number)}"' not in around.text:  # it is inside another one
@@ -122,7 +114,7 @@ def read_outer_select(  # noqa: C901 - one rule after another
             tuple(replace(each.released, explained=explained) for each in found),
             parameters=around.literals,
             parser=parser,
-            catalog=asked.catalog,
+            catalog=request.catalog,
             place=statement.place(tokens[0]),
             explained=explained,
             postgres=statement.postgres,
@@ -134,16 +126,16 @@ def read_outer_select(  # noqa: C901 - one rule after another
             other = Refusal("wrapping", error.reason, hint=hint, place=error.place)
     else:  # it may name what is not there, of which dpsql says more than DuckDB
         return replace(query, otherwise=otherwise) if otherwise.code.startswith("unknown") else query
-    is_better = otherwise.code.startswith("unknown") or not (found or asked.is_lenient)
+    is_better = otherwise.code.startswith("unknown") or not (found or request.is_lenient)
     if computed and not is_better:  # the refusal of a private query may explain more than that of what is around it
         is_arithmetic = otherwise.code in {"aggregate", "syntax"}
         is_better = other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
     raise otherwise if is_better else other
 
 
-def _bind_outer(asked: AnalysisRequest, value: Value, *, arrays: Collection[Value]) -> Literal | list[Literal]:
+def _bind_outer(request: AnalysisRequest, value: Value, *, arrays: Collection[Value]) -> Literal | list[Literal]:
     """Return what is bound to a parameter around private queries, and the items of an array, which may be a text."""
-    bound = asked.bound[value] if value.kind == "parameter" else value.content
+    bound = request.bound[value] if value.kind == "parameter" else value.content
     if isinstance(bound, UnboundParameter):  # something stands for it, small enough for a cast to any type of numbers
         bound.is_array |= value in arrays
         if bound.value is None and not bound.is_array:
@@ -179,30 +171,30 @@ class _Found:
         return replace(self.query, order=(), limit=None) if is_inside else self.query
 
 
-def _lift(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> SplitStatement:
+def _lift(request: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> SplitStatement:
     """Return one private query of a statement, split from its clause."""
-    lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=asked.bound.__getitem__)
-    return put_header_options(lifted, asked.header)
+    lifted = split_clause(statement, nest(span.tokens).nodes, start=span.clause, parameter=request.bound.__getitem__)
+    return put_header_options(lifted, request.header)
 
 
-def _read_span_sets(asked: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
+def _read_span_sets(request: AnalysisRequest, span: PrivateSpan, *, statement: ScannedStatement) -> list[_Found]:
     """Return the private queries that a text in place of one means: one for each of its grouping sets."""
-    lifted = _lift(asked, span, statement=statement)
+    lifted = _lift(request, span, statement=statement)
     sets = _expand_sets(statement, lifted.tokens)
     if sets is None:
-        return [_read_span(asked, lifted, span=span, statement=statement)]
-    read = partial(_read_span, asked, span=span, statement=statement)
-    return [replace(each, sets=sets) for each in _read_sets(lifted, sets, read=read, catalog=asked.catalog)]
+        return [_read_span(request, lifted, span=span, statement=statement)]
+    read = partial(_read_span, request, span=span, statement=statement)
+    return [replace(each, sets=sets) for each in _read_sets(lifted, sets, read=read, catalog=request.catalog)]
 
 
 def _read_span(
-    asked: AnalysisRequest, lifted: SplitStatement, *, span: PrivateSpan, statement: ScannedStatement
+    request: AnalysisRequest, lifted: SplitStatement, *, span: PrivateSpan, statement: ScannedStatement
 ) -> _Found:
     """Return one private query of a statement."""
     try:
-        if asked.is_lenient:
-            check_tokens(asked.scanned, span.tokens)
-        return _Found(span, read_private(asked.sources(statement), lifted))
+        if request.is_lenient:
+            check_tokens(request.scanned, span.tokens)
+        return _Found(span, read_private(request.sources(statement), lifted))
     except (Refusal, Unsupported) as error:
         refused = error
     computed = None
@@ -213,9 +205,9 @@ def _read_span(
             refused = error
     if computed is None:
         raise refused
-    if asked.is_lenient:
-        check_tokens(asked.scanned, computed.copied)
-    query = read_private(asked.sources(statement), replace(lifted, tokens=computed.tokens))
+    if request.is_lenient:
+        check_tokens(request.scanned, computed.copied)
+    query = read_private(request.sources(statement), replace(lifted, tokens=computed.tokens))
     return _Found(span, query, computed, refused)
 
 
@@ -226,13 +218,13 @@ class _ImpliedClauses:
     `marks` are where their heads end in the text, of all of them.
     """
 
-    asked: AnalysisRequest
+    request: AnalysisRequest
     marks: Collection[int]
     otherwise: Refusal | Unsupported
 
     def find_span(self, clause: ImpliedClause, *, all_groups: bool) -> tuple[ScannedStatement, PrivateSpan]:
         """Return the statement with its implied clause, and the private query that this ends."""
-        explicit = add_clause(self.asked.statement, clause, all_groups=all_groups)
+        explicit = add_clause(self.request.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit, of_duckdb=True)
         spans = find_private_spans(explicit, tokens, clauses=find_clauses(explicit, tokens), marks=self.marks)
         if not spans:  # what the clause would end is no query
@@ -244,7 +236,7 @@ class _ImpliedClauses:
         sets = None
         if _has_sets(clause.head):
             explicit, span = self.find_span(clause, all_groups=False)
-            sets = _expand_sets(explicit, _lift(self.asked, span, statement=explicit).tokens)
+            sets = _expand_sets(explicit, _lift(self.request, span, statement=explicit).tokens)
         if sets is None:
             return [self.read(clause)]
         found = list[_Found]()
@@ -260,13 +252,13 @@ class _ImpliedClauses:
         self, clause: ImpliedClause, choose: Callable[[SplitStatement], SplitStatement] = lambda lifted: lifted
     ) -> _Found:
         """Return the private query of an implied clause, or of the grouping set that `choose` takes of it."""
-        asked, spans = self.asked, list[_Found]()
+        request, spans = self.request, list[_Found]()
 
         def read(*, all_groups: bool) -> PrivateQuery:
             explicit, span = self.find_span(clause, all_groups=all_groups)
             try:
-                lifted = choose(_lift(asked, span, statement=explicit))
-                spans[:] = [_read_span(asked, lifted, span=span, statement=explicit)]
+                lifted = choose(_lift(request, span, statement=explicit))
+                spans[:] = [_read_span(request, lifted, span=span, statement=explicit)]
             except Refusal as error:
                 if error.code != "nothing-private":
                     raise
@@ -274,26 +266,26 @@ class _ImpliedClauses:
             return spans[0].query
 
         def check(found: PrivateQuery) -> None:
-            _check_windows(asked, spans[0], clause=clause)
+            _check_windows(request, spans[0], clause=clause)
             try:
                 check_ranking(found, spans[0].computed)
             except (Refusal, Unsupported) as error:
-                raise (_find_unknown(asked, spans[0]) or error) from None
+                raise (_find_unknown(request, spans[0]) or error) from None
 
         try:
-            query = read_implied(asked, clause, read=read, check=check)
+            query = read_implied(request, clause, read=read, check=check)
         except Refusal as error:
-            per = _find_per(asked, spans, clause=clause) if error.code == "window" else None
+            per = _find_per(request, spans, clause=clause) if error.code == "window" else None
             if per is None:
                 raise
-            per = replace(per, k=min(per.k or 1, asked.standard.max_k))
+            per = replace(per, k=min(per.k or 1, request.standard.max_k))
             stated = replace(clause, k=per.k or 1, may_be_all=False)  # the statement says how many it wants
             choose = partial(_choose_per, per=per)
         else:
-            k = None if has_all_groups(query) else _find_limit(asked, spans, clause=clause)
+            k = None if has_all_groups(query) else _find_limit(request, spans, clause=clause)
             if k is None:
                 return replace(spans[0], query=query)
-            stated = replace(clause, k=min(k, asked.standard.max_k), written_limit=k, may_be_all=False)
+            stated = replace(clause, k=min(k, request.standard.max_k), written_limit=k, may_be_all=False)
         return self.read(stated, choose)
 
 
@@ -304,30 +296,30 @@ def _choose_per(lifted: SplitStatement, *, per: Clause) -> SplitStatement:
     return replace(lifted, clause=replace(per, place=known.place)) if known and is_top else lifted
 
 
-def _find_per(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
+def _find_per(request: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> Clause | None:
     """Return the clause with PER that QUALIFY of a private SELECT asks for, None without it."""
-    ranked = _find_ranked(asked, found, clause=clause)
+    ranked = _find_ranked(request, found, clause=clause)
     return None if ranked is None else ranked.find_per(found[0].query)
 
 
-def _find_limit(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> int | None:
+def _find_limit(request: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> int | None:
     """Return the k of QUALIFY ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) <= k; None without it, or beside a LIMIT."""
-    ranked = None if clause.written_limit is not None else _find_ranked(asked, found, clause=clause)
+    ranked = None if clause.written_limit is not None else _find_ranked(request, found, clause=clause)
     return None if ranked is None else ranked.find_limit(found[0].query)
 
 
-def _find_ranked(asked: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> RankedSelect | None:
+def _find_ranked(request: AnalysisRequest, found: Sequence[_Found], *, clause: ImpliedClause) -> RankedSelect | None:
     """Return a private SELECT that computes with its measures, None for another."""
     each = next(iter(found), None)
     if each is None or each.computed is None:
         return None
-    return RankedSelect(asked.statement, asked.catalog, each.span, each.computed, clause)
+    return RankedSelect(request.statement, request.catalog, each.span, each.computed, clause)
 
 
-def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
+def _find_unknown(request: AnalysisRequest, found: _Found) -> Refusal | None:
     """Return the refusal of a name in ORDER BY or HAVING that is no column and stands nowhere before; None without."""
     words = [] if found.computed is None else list(found.computed.words)
-    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    tables = [table for table in request.catalog.tables if table.name in found.query.tables]
     columns = [name for table in tables for name, _ in table.columns]
     kinds = [token.token_type.name for token in words]
     first = len(flatten(split(nest(words).nodes, {"HAVING", "ORDER_BY"})[0]))
@@ -335,25 +327,25 @@ def _find_unknown(asked: AnalysisRequest, found: _Found) -> Refusal | None:
         return None
     known = {ascii_lower(name) for name in columns} | {ascii_lower(token.text) for token in words[:first]}
     for at in range(first, len(words)):
-        is_name = kinds[at] in {"VAR", "IDENTIFIER"} and asked.statement.value(words[at].text) is None
+        is_name = kinds[at] in {"VAR", "IDENTIFIER"} and request.statement.value(words[at].text) is None
         is_alone = kinds[at + 1 : at + 2] != ["L_PAREN"] and kinds[at - 1] not in {"ALIAS", "DCOLON", "R_PAREN"}
         if is_name and is_alone and ascii_lower(words[at].text) not in known | _OF_ORDER:
             aliases = [each.name for each in found.query.outputs if each.key is not None]
             aliases += [name for _, name in found.computed.items if name] if found.computed is not None else []
             names = list(dict.fromkeys([*aliases, *columns]))
             hint = list_names("The columns here are", names, wanted=words[at].text)
-            place = asked.statement.place(words[at])
+            place = request.statement.place(words[at])
             return Refusal("unknown-column", "There is no such column here.", hint=hint, place=place)
     return None
 
 
-def _check_windows(asked: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:
+def _check_windows(request: AnalysisRequest, found: _Found, *, clause: ImpliedClause | None = None) -> None:
     """Refuse a window of a private SELECT that needs groups which are not released."""
     if found.computed is not None and found.computed.windows:
-        RankedSelect(asked.statement, asked.catalog, found.span, found.computed, clause).check(found.query)
+        RankedSelect(request.statement, request.catalog, found.span, found.computed, clause).check(found.query)
 
 
-def _write_around(asked: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
+def _write_around(request: AnalysisRequest, found: Sequence[_Found], *, start: int, parser: SelectParser) -> Parts:
     """Return the SELECT around private query number `start`, from 0, and around those of its other grouping sets.
 
     Inside another SELECT it is in parentheses.
@@ -362,7 +354,7 @@ def _write_around(asked: AnalysisRequest, found: Sequence[_Found], *, start: int
     others = [] if first.sets is None else first.sets.sets[1:]
     for number, each in enumerate(found[start : start + 1 + len(others)], start + 1):
         if each.computed is not None:
-            written.append(_write_select(asked, each, number=number, parser=parser))
+            written.append(_write_select(request, each, number=number, parser=parser))
             continue
         names = [output.name for output in each.query.outputs]
         columns = ", ".join(map(quote_name, names))
@@ -372,10 +364,10 @@ def _write_around(asked: AnalysisRequest, found: Sequence[_Found], *, start: int
 
 
 def _write_select(
-    asked: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser
+    request: AnalysisRequest, found: _Found, *, number: int, parser: SelectParser
 ) -> tuple[Parts, list[str]]:
     """Return the SELECT around a private query that computes with its measures, and its columns."""
-    computed, statement = found.computed, asked.statement
+    computed, statement = found.computed, request.statement
     assert computed is not None  # noqa: S101 - of the caller
     outputs = [output.name for output in found.query.outputs]
     if found.sets is not None:
@@ -385,7 +377,7 @@ def _write_select(
     if len(set(names)) < len(names):
         hint, where = "Give each output its own alias.", statement.place(computed.words[0])
         raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
-    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    tables = [table for table in request.catalog.tables if table.name in found.query.tables]
     columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
     text = write_parts(statement, parts)
     ungrouped = find_ungrouped(text, names, columns=columns, parser=parser)

@@ -23,63 +23,26 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.domains import (
-    find_joined_domain,
-)
+from dpsql.sql.analysis.domains import find_joined_domain
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_ranking
 from dpsql.sql.analysis.ranked_statements import find_public_column, has_all_groups, refuse_computation
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
-from dpsql.sql.analysis.row_facts import (
-    has_no_row,
-    is_false,
-)
+from dpsql.sql.analysis.row_facts import has_no_row, is_false
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
-from dpsql.sql.functions.allow_list import (
-    AGGREGATES,
-    EVERY_AGGREGATE,
-    FUNCTIONS,
-    refuse_unknown,
-)
+from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import SPREADS, Aggregate
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import (
-    CutList,
-    PrivateQuery,
-    PublicQuery,
-)
-from dpsql.sql.ir.tree import (
-    NULL,
-    Cast,
-    Family,
-    FromWhere,
-    Literal,
-    Numbered,
-    find_answer_type,
-)
+from dpsql.sql.ir.statements import CutList, PrivateQuery, PublicQuery
+from dpsql.sql.ir.tree import NULL, Cast, Family, FromWhere, Literal, Numbered, find_answer_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
-from dpsql.sql.syntax.block import (
-    Block,
-    find_calls,
-    find_selects,
-    first_token,
-    nest,
-)
-from dpsql.sql.syntax.clause import (
-    CLAUSE_HINT,
-    SplitStatement,
-)
+from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
+from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement
 from dpsql.sql.syntax.googlesql import PrivacyHeader
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.implied import (
-    ImpliedClause,
-    PrivateNames,
-    describe_end,
-    find_implied_clauses,
-    groups_by_any,
-)
+from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, describe_end, find_implied_clauses, groups_by_any
 from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text, parse
 
 if TYPE_CHECKING:
@@ -188,21 +151,21 @@ def remove_rows(query: PublicQuery) -> PublicQuery:
 # Part 2: private queries that standard SQL implies.
 
 
-def find_implied(asked: AnalysisRequest, *, besides: frozenset[str] = frozenset()) -> list[ImpliedClause]:
+def find_implied(request: AnalysisRequest, *, besides: frozenset[str] = frozenset()) -> list[ImpliedClause]:
     """Return the clauses that standard SQL implies; none where it is not read as private.
 
     Names `besides` those of the private tables mean one, too.
     """
-    header = asked.header
-    if not asked.standard.is_private and header is None:
+    header = request.header
+    if not request.standard.is_private and header is None:
         return []
-    private = [table for table in asked.catalog.tables if table.privacy_unit is not None]
+    private = [table for table in request.catalog.tables if table.privacy_unit is not None]
     names = PrivateNames(
         besides.union(ascii_lower(table.name.rpartition(".")[2]) for table in private),
         frozenset(ascii_lower(table.privacy_unit or "") for table in private),
     )
-    parameter = asked.bound.__getitem__
-    found = find_implied_clauses(asked.statement, names, default_k=asked.standard.default_k, parameter=parameter)
+    parameter = request.bound.__getitem__
+    found = find_implied_clauses(request.statement, names, default_k=request.standard.default_k, parameter=parameter)
     if header is not None and found and [clause.select for clause in found] != [header.select]:
         hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
         raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
@@ -222,37 +185,35 @@ class _Read(Protocol):
 
 
 def read_implied(  # noqa: C901 - one rule after another
-    asked: AnalysisRequest, clause: ImpliedClause, *, read: _Read, check: _Check = check_ranking
+    request: AnalysisRequest, clause: ImpliedClause, *, read: _Read, check: _Check = check_ranking
 ) -> PrivateQuery:
     """Return the private query that a statement implies; `check` refuses a ranking.
 
     The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
     """
-    header = asked.header
+    header = request.header
     strategy = "" if header is None else header.strategy
     if clause.is_total:
-        return _mark(read(all_groups=False), clause, asked=asked)
+        return _mark(read(all_groups=False), clause, request=request)
     if strategy == "public":
         found = read(all_groups=True)
         if found.domain is None and not found.clause.options.get("domain"):
             found = replace(found, domain=find_joined_domain(found))
         if found.domain is None and not found.clause.options.get("domain"):
-            hint = (
-                "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, or add domain = "
-            )
-            hint += "['DE', 'FR'] to OPTIONS."
+            hint = "Group by a column of a public table in FROM or by a time bucket with bounds in WHERE, "
+            hint += "or add domain = ['DE', 'FR'] to OPTIONS."
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
-        return _mark(found, clause, asked=asked)
-    if clause.may_be_all and strategy != "threshold" and (every := _read_all(asked, clause, read=read)) is not None:
+        return _mark(found, clause, request=request)
+    if clause.may_be_all and strategy != "threshold" and (every := _read_all(request, clause, read=read)) is not None:
         return every
-    found = _mark(read(all_groups=False), clause, asked=asked)
+    found = _mark(read(all_groups=False), clause, request=request)
     try:
         check(found)
     except Refusal as error:
         every = None
         if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
-            every = _read_all(asked, clause, read=read)  # the first of all groups, in any order
+            every = _read_all(request, clause, read=read)  # the first of all groups, in any order
         if every is None:
             raise
         return every
@@ -260,13 +221,13 @@ def read_implied(  # noqa: C901 - one rule after another
         return found
     # a ranking notes which groups SQL promises besides
     if clause.around is not None and clause.may_be_all:
-        raise refuse_computation(asked.statement, clause, found=clause.around, query=found, catalog=asked.catalog)
+        raise refuse_computation(request.statement, clause, found=clause.around, query=found, catalog=request.catalog)
     if clause.may_be_all and not clause.is_largest:
-        return replace(found, cut_list=_describe_cut_list(found, clause, asked=asked))
+        return replace(found, cut_list=_describe_cut_list(found, clause, request=request))
     return replace(found, list_note=describe_released(found) if clause.computes and not clause.is_largest else "")
 
 
-def _read_all(asked: AnalysisRequest, clause: ImpliedClause, *, read: _Read) -> PrivateQuery | None:
+def _read_all(request: AnalysisRequest, clause: ImpliedClause, *, read: _Read) -> PrivateQuery | None:
     """Return the query with ALL PRIVATE, None where its groups are not known; refuse a calendar that has no bounds."""
     try:
         found = read(all_groups=True)
@@ -274,24 +235,24 @@ def _read_all(asked: AnalysisRequest, clause: ImpliedClause, *, read: _Read) -> 
         if error.code == "domain":  # a calendar without bounds, or of too many buckets
             raise
         return None
-    return None if found.domain is None else _mark(found, clause, asked=asked)
+    return None if found.domain is None else _mark(found, clause, request=request)
 
 
-def _mark(query: PrivateQuery, clause: ImpliedClause, *, asked: AnalysisRequest) -> PrivateQuery:
+def _mark(query: PrivateQuery, clause: ImpliedClause, *, request: AnalysisRequest) -> PrivateQuery:
     """Return the query with a clause that says that it was not written, and that it stands for LIMIT."""
     marked, limit = replace(query.clause, implied=True), clause.limit
-    if limit is not None and asked.header is None:
-        value = asked.statement.value(limit.text)
+    if limit is not None and request.header is None:
+        value = request.statement.value(limit.text)
         parameter = "" if value is None or value.kind != "parameter" else value.content
         marked = replace(marked, form="limit", parameter=parameter)
     return replace(query, clause=marked)
 
 
-def _describe_cut_list(query: PrivateQuery, clause: ImpliedClause, *, asked: AnalysisRequest) -> CutList:
+def _describe_cut_list(query: PrivateQuery, clause: ImpliedClause, *, request: AnalysisRequest) -> CutList:
     """Return what an answer has of the groups that SQL promises, and what to write for others."""
     k, wanted = query.clause.k or 0, clause.written_limit  # None for all groups
     # where a clause belongs in a query inside parentheses, such as "after GROUP BY country"
-    after = describe_end(asked.statement, clause) if clause.is_inside else ""
+    after = describe_end(request.statement, clause) if clause.is_inside else ""
     is_of_rows = query.measures[0].aggregate in {Aggregate.UNITS, Aggregate.ROWS}
     rank = "most frequent" if is_of_rows else "largest"
     of = "all groups" if wanted is None else f"the {wanted:,} groups that LIMIT asks for"
@@ -305,14 +266,14 @@ def _describe_cut_list(query: PrivateQuery, clause: ImpliedClause, *, asked: Ana
     if after:
         is_at_end = not query.order and wanted is None
         found = replace(found, place=f"inside the parentheses{f', {after},' if is_at_end else ''} ")
-    if clause.beside or asked.header is not None:  # another private query could not stay without a clause
+    if clause.beside or request.header is not None:  # another private query could not stay without a clause
         return found
     where = " before ORDER BY" if query.order else " before LIMIT" if wanted is not None else ""
     where = where or ("" if after else " at the end of the query")
     is_counted = len(query.keys) == 1 and query.releases_counts
-    public = find_public_column(query, 0, catalog=asked.catalog) if is_counted else ""
+    public = find_public_column(query, 0, catalog=request.catalog) if is_counted else ""
     every = f"ALL PRIVATE WITH (domain = '{public}'){where} for all of {public}" if public else ""
-    more = min(asked.standard.max_k, k * _MORE if wanted is None or wanted > k * _MORE else wanted)
+    more = min(request.standard.max_k, k * _MORE if wanted is None or wanted > k * _MORE else wanted)
     return replace(found, more=more, where=where, every=every)
 
 
@@ -395,10 +356,10 @@ def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, tabl
     counts_units = words[:6] == ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
     if not unit or start is None or (counts_units and end > tokens[-1].end):
         return simple
-    asked = statement.text[start:end].strip()
-    if "\n" in asked or len(asked) > _LONGEST_QUOTED:
+    rows = statement.text[start:end].strip()
+    if "\n" in rows or len(rows) > _LONGEST_QUOTED:
         return simple
-    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
+    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {rows} PRIVATE"
 
 
 def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:

@@ -127,11 +127,7 @@ def move_start(start: int, length: int = 0) -> tuple[int, int]:
 
 
 def read_as_postgres(
-    nodes: Callable[[], Iterable[Tree]],
-    values: Sequence[object],
-    *,
-    write: Callable[[Tree], str],
-    place: Place | None,
+    nodes: Callable[[], Iterable[Tree]], values: Sequence[object], *, write: Callable[[Tree], str], place: Place | None
 ) -> bool:
     """Make DuckDB's syntax tree mean what its text means in PostgreSQL; return whether anything is divided in it.
 

@@ -138,10 +138,8 @@ def _is(reader: Reader, node: Node) -> Expression:
     if against == "Null":
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
     if against != "Boolean":
-        reason, hint = (
-            "IS takes NULL, TRUE, FALSE or DISTINCT FROM.",
-            "Write = or IS NOT DISTINCT FROM for other values.",
-        )
+        reason = "IS takes NULL, TRUE, FALSE or DISTINCT FROM."
+        hint = "Write = or IS NOT DISTINCT FROM for other values."
         raise Unsupported("construct", reason, hint=hint, place=reader.place(node))
     value = fill_unbound(reader.operand(node.this), BOOLEAN)
     if value.type not in {BOOLEAN, NULL}:
@@ -321,6 +319,7 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     unit = find_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
     if unit is None or not output.is_unit or unit.expression.type != output.expression.type:
         raise _untied(reader, node)
+    # unit IN (SELECT u FROM t)   =>   unit IN (SELECT c1 FROM (SELECT u FROM t) WHERE c1 IS NOT NULL)
     source, (column,) = inside.source, inside.source.outputs
     found = ColumnRef(source.number, "c1", column.type, column.longest)
     there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)

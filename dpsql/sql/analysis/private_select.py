@@ -43,12 +43,7 @@ from dpsql.sql.analysis.measures import (
 )
 from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
-from dpsql.sql.analysis.row_facts import (
-    find_charged_values,
-    find_item_columns,
-    find_private_columns,
-    find_sole_column,
-)
+from dpsql.sql.analysis.row_facts import find_charged_values, find_item_columns, find_private_columns, find_sole_column
 from dpsql.sql.analysis.subqueries import check_alias
 from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
@@ -292,9 +287,8 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
             hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
-            raise Refusal(
-                "not-a-key", "A total has no keys.", hint=hint, place=reader.place(next(iter(released.values())))
-            )
+            (first, *_) = released.values()
+            raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=reader.place(first))
         return ()
     if distinct is not None:
         allow_only(reader.statement, distinct)
@@ -351,7 +345,7 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
 
     Raises `Refusal` for an end of nothing, for a name that is there twice, and for ends of counts that are adjusted.
     """
-    option, named = options.get("intervals"), _list_named(items)
+    option = options.get("intervals")
     adds, level = False, _LEVEL
     if option is not None and option.word and option.value in {"true", "false"}:
         adds = option.value == "true"
@@ -364,15 +358,14 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
     for item in items:
         name = find_function(item.node)
         if name in INTERVAL_ENDS:
-            _refuse_ends_of_quantiles(reader, item.node, items=items)
             end = IntervalEnd(name in HIGH_ENDS, level)
-            found.append(replace(item, measure=read_end_argument(reader, item.node, named=named), end=end))
+            found.append(replace(item, measure=_read_end(reader, item.node, items=items), end=end))
             continue
         found.append(item)
         if adds and item.measure is not None:
             for word, is_high in (("low", False), ("high", True)):
                 found.append(replace(item, name=f"{item.name}_{word}", end=IntervalEnd(is_high, level), added=True))
-    if adds and not named:
+    if adds and not _list_named(items):
         hint = f"Select a measure too, such as COUNT(DISTINCT {name_unit(reader)}) AS n, or leave intervals out."
         reason = "intervals are those of released measures, and none are selected."
         raise Refusal("option", reason, hint=hint, place=option.place if option else None)
@@ -390,15 +383,15 @@ def _complete_ends(reader: Reader, items: list[_Item], *, options: Mapping[str, 
     return found
 
 
-def _refuse_ends_of_quantiles(reader: Reader, node: Node, *, items: list[_Item]) -> None:
-    """Refuse an end of the interval of a quantile, which is named or written."""
-    argument = node.expressions[0] if len(node.expressions) == 1 else None
-    if argument is None:
-        return
-    named = [item.name for item in items if item.quantile is not None]
-    is_named = type(argument).__name__ == "Column" and ascii_lower(argument.name) in map(ascii_lower, named)
-    if is_named or is_quantile(argument):
-        raise refuse_end(reader, node, name=find_function(node))
+def _read_end(reader: Reader, node: Node, *, items: list[_Item]) -> ReadMeasure:
+    """Return the measure of value_low or value_high, which is named or written; refuse an end of a quantile."""
+    if len(node.expressions) == 1:
+        (argument,) = node.expressions
+        quantiles = {ascii_lower(item.name) for item in items if item.quantile is not None}
+        is_named = type(argument).__name__ == "Column" and ascii_lower(argument.name) in quantiles
+        if is_named or is_quantile(argument):
+            raise refuse_end(reader, node, name=find_function(node))
+    return read_end_argument(reader, node, named=_list_named(items))
 
 
 def _list_named(items: list[_Item]) -> list[tuple[str, ReadMeasure]]:
@@ -474,8 +467,7 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
         return next((at for at, item in enumerate(items) if item.quantile == quantile), None)
     measure, is_high, expression = None, None, None
     if find_function(node) in INTERVAL_ENDS:
-        _refuse_ends_of_quantiles(reader, node, items=items)
-        measure = read_end_argument(reader, node, named=_list_named(items))
+        measure = _read_end(reader, node, items=items)
         is_high = find_function(node) in HIGH_ENDS
     elif is_measure(node):
         measure = read_measure(reader, node)
@@ -579,19 +571,19 @@ class AnalysisRequest:
         return Sources(self.catalog, reader)
 
 
-def check_explicit(asked: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
+def check_explicit(request: AnalysisRequest, query: PrivateQuery, *, computed: ComputedSelect | None = None) -> None:
     """Refuse a query with a clause for an order that it cannot have, and for groups that are not known."""
     if query.clause.implied:  # LIMIT k PRIVATE
         check_ranking(query, computed)
-    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
-        check_groups_known(query, catalog=asked.catalog)
+    if query.clause.shape == "all" and not any(isinstance(each, UnboundParameter) for each in request.bound.values()):
+        check_groups_known(query, catalog=request.catalog)
 
 
-def check_header(asked: AnalysisRequest) -> None:
+def check_header(request: AnalysisRequest) -> None:
     """Refuse WITH DIFFERENTIAL_PRIVACY beside a clause that is written."""
-    if asked.header is not None:
+    if request.header is not None:
         hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
-        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=request.header.place)
 
 
 def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -> None:

@@ -41,13 +41,7 @@ from dpsql.sql.syntax.block import (
 from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
-from dpsql.sql.syntax.select_list import (
-    OpenBounds,
-    RankedWindow,
-    Total,
-    read_limit_of_qualify,
-    read_limit_of_rank,
-)
+from dpsql.sql.syntax.select_list import OpenBounds, RankedWindow, Total, read_limit_of_qualify, read_limit_of_rank
 from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
 
 if TYPE_CHECKING:

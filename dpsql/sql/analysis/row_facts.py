@@ -20,7 +20,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import ChargedValues, PrivateQuery, PublicQuery
@@ -55,9 +54,6 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ascii_lower
-
-if TYPE_CHECKING:
-    pass
 
 MAX_VALUES = 100  # of one query
 _MAX_LENGTH = 200  # characters of a value
@@ -98,6 +94,9 @@ def _select_units(
     table: Table, units: tuple[Expression, Expression], *, value: Expression, wanted: tuple[Literal, ...]
 ) -> Expression:
     """Return the condition that the unit of a row has one of the wanted values.
+
+        unit IN (SELECT u FROM (SELECT user_id AS u, min(country) AS least FROM users
+                                WHERE user_id IS NOT NULL GROUP BY 1) WHERE least IN ('DE', 'FR'))
 
     The least is over all rows of the stored table, whatever the query's own conditions, options and salts are.
     """

@@ -183,9 +183,8 @@ class SelectClauses:
             hint = "Write GROUP BY and the keys instead of GROUP BY ALL, to which DuckDB adds what HAVING names."
             raise Refusal("not-a-key", "This HAVING changes what GROUP BY ALL means.", hint=hint, place=self.place)
         if any(map(has_aggregate, keys)) or not all(is_grouped(part, keys) for part in parts):
-            hint = (
-                "Group by it, or put it into COUNT, SUM, AVG, MIN or MAX; GROUP BY ALL groups by all that is selected."
-            )
+            hint = "Group by it, or put it into COUNT, SUM, AVG, MIN or MAX; "
+            hint += "GROUP BY ALL groups by all that is selected."
             raise Refusal("not-a-key", "A column is neither grouped by nor aggregated.", hint=hint, place=self.place)
 
     def condition(self, node: Node) -> Expression:
@@ -330,7 +329,11 @@ def _filter(reader: Reader, node: Node) -> Expression:
 
 
 def _only_where(expression: Expression, condition: Expression) -> Expression:
-    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold.
+
+    SUM(x) FILTER (WHERE c)      SUM(CASE WHEN c THEN x END)
+    COUNT(*) FILTER (WHERE c)    COUNT(CASE WHEN c THEN 1 END)
+    """
     if not isinstance(expression, Call) or not is_aggregate(expression):
         return rebuild(expression, lambda part: _only_where(part, condition))
     argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)

@@ -56,6 +56,7 @@ from dpsql.sql.ir.tree import (
     Type,
     Window,
     find_collations,
+    find_longest,
     has_one_form,
     output_column,
     set_collations,
@@ -72,14 +73,9 @@ _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 SUBQUERY_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
-_GROUPED, _DISTINCT, _CUT_OFF, _LISTED = (
-    100,
-    200,
-    300,
-    500,
-)  # relations inside subquery n are numbered from n + 100: tables are fewer
+# relations inside subquery n are numbered from n + 100: tables are fewer
+_GROUPED, _DISTINCT, _CUT_OFF, _INSIDE, _LISTED = 100, 200, 300, 400, 500
 SET_OPERATIONS = frozenset(["Union", "Intersect", "Except"])
-_INSIDE = 400  # numbers of relations inside a subquery: those of tables are below, see subqueries.py
 Branch = tuple[Derived, ScopeTable]
 MAX_ITEMS = 64
 _FORM = "Write unnest([a, b, c]), with the items in the text."
@@ -155,6 +151,7 @@ class _Subquery:
             order = ()  # rows of a subquery have none
         parts = (*outputs, *(term.expression for term in order))
         if grouping.keys is not None:
+            # SELECT x, n + COUNT(*) ... GROUP BY x, n   =>   SELECT c1, c2 + c3 FROM (SELECT x, n, COUNT(*) ...)
             self._check_forms(grouping.keys)
             having = () if grouping.having is None else (grouping.having,)
             found, source = group_in_subquery(
@@ -167,6 +164,7 @@ class _Subquery:
             )
             parts, body = found[: len(parts)], FromWhere(source, found[-1] if having else None)
         elif qualify is not None or any(map(has_windows, parts)):
+            # SELECT rank() OVER w + 1 ... QUALIFY q   =>   SELECT c1 + 1 FROM (SELECT rank() OVER w ...) WHERE q
             every = parts if qualify is None else (*parts, qualify)
             ordered = break_ties(every, refuse=lambda column: self._no_form(column.type))
             stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, ColumnRef | Window))
@@ -174,7 +172,7 @@ class _Subquery:
             source = Derived(stage.number, tuple(stage.columns), body)
             parts, body = found[: len(parts)], FromWhere(source, None if qualify is None else found[-1])
         if block.distinct:
-            self._check_forms(parts)
+            self._check_forms(parts)  # SELECT DISTINCT x FROM t   =>   SELECT c1 FROM (SELECT x FROM t GROUP BY x)
             parts, source = group_in_subquery(
                 parts, parts, number=_DISTINCT + self.number, body=body, form=canonicalize
             )
@@ -254,12 +252,8 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
     with reader.reading(SUBQUERY_READERS):
         expression = fill_unbound(reader.read(node), TEXT)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
-        raise Unsupported(
-            "type",
-            "This column has no type; cast it.",
-            hint="Such as CAST(NULL AS VARCHAR).",
-            place=reader.place(node),
-        )
+        hint = "Such as CAST(NULL AS VARCHAR)."
+        raise Unsupported("type", "This column has no type; cast it.", hint=hint, place=reader.place(node))
     return [Selected(name or (node.name if is_clock else ""), expression)]
 
 
@@ -317,7 +311,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
             relation.number,
             f"c{at}",
             set_collations(one.type, find_collations(one) | find_collations(two)),
-            None if one.longest is None or two.longest is None else max(one.longest, two.longest),
+            find_longest((one, two)),
         )
         for at, (one, two) in enumerate(pairs, start=1)
     )
@@ -404,6 +398,4 @@ def _item(items: tuple[Expression, ...], at: ColumnRef) -> Case:
     branches = tuple(
         (Call("=", (at, Literal(number, INTEGER)), BOOLEAN), item) for number, item in enumerate(items, start=1)
     )
-    lengths = [item.longest for item in items]
-    longest = None if None in lengths else max(length for length in lengths if length is not None)
-    return Case(branches, None, items[0].type, longest)
+    return Case(branches, None, items[0].type, find_longest(items))

@@ -10,7 +10,7 @@ functions that look at them. Those that change a tree are in `transforms.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
@@ -412,6 +412,12 @@ def output_column(relation: int, at: int, *, expression: Expression) -> ColumnRe
     """Return output number `at`, from 1, of a subquery that computes `expression` there."""
     type_ = set_collations(expression.type, find_collations(expression))
     return ColumnRef(relation, f"c{at}", type_, expression.longest)
+
+
+def find_longest(expressions: Iterable[Expression]) -> int | None:
+    """Return the most characters that one of some expressions can have, None where one is as long as a stored value."""
+    lengths = [each.longest for each in expressions]
+    return None if None in lengths else max(length for length in lengths if length is not None)
 
 
 def is_column(expression: Expression) -> bool:
