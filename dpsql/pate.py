@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.dialects import DUCKDB, quote_path
@@ -379,6 +379,7 @@ class Stable:
     `distance_regulariser` does. `delta` is that of one example.
     """
 
+    name: ClassVar[str] = "stable"  # on receipts
     epsilon: Epsilon
     delta: Delta
     k_bar: int
@@ -386,11 +387,6 @@ class Stable:
 
     def __post_init__(self) -> None:
         _ = self.mechanism  # it refuses what it cannot use
-
-    @property
-    def name(self) -> str:
-        """Name on receipts."""
-        return "stable"
 
     @property
     def mechanism(self) -> StableTopK:
@@ -506,16 +502,12 @@ class Argmax(_OfList):
     A teacher has one vote; where there are more for one example they count less.
     """
 
+    name: ClassVar[str] = "pate-argmax"  # on receipts
     epsilon: Epsilon
     labels: tuple[Value, ...]
 
     def __post_init__(self) -> None:
         _ = self.mechanism  # it refuses what it cannot use
-
-    @property
-    def name(self) -> str:
-        """Name on receipts."""
-        return "pate-argmax"
 
     @property
     def release_identity(self) -> tuple[object, ...]:

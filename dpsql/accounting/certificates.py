@@ -16,12 +16,11 @@ queries come out of the rest, as each certificate prescribes.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 from dpsql.accounting.budget import BudgetVector
 from dpsql.accounting.guarantees import (
@@ -92,54 +91,15 @@ class CertificateTerms:
         return self.epsilon is not None
 
 
-class _CertificateFilter(ABC):
-    """Common part of the three filters; all methods are pure functions of exact numbers."""
-
-    __slots__ = ()
-    certificate: Certificate
-
-    @property
-    @abstractmethod
-    def certified(self) -> CertificateTerms:
-        """Return the certificate and what it fixes."""
-
-    @abstractmethod
-    def times(self, periods: int) -> Self:
-        """Return the filter for so many periods together, each with a budget like this one (`maths.md` 6.3)."""
-
-    @property
-    @abstractmethod
-    def limits(self) -> tuple[Fraction, Fraction]:
-        """Return what is granted, refunded part first."""
-
-    @property
-    @abstractmethod
-    def total(self) -> ApproximateDP:
-        """Return the guarantee for everything the filter admits, against every analyst."""
-
-    @abstractmethod
-    def _price(self, loss: object) -> tuple[Fraction, Fraction]:
-        """Return both parts of a loss; raise UsageError for one that this certificate does not cover."""
-
-    @property
-    def limit(self) -> BudgetVector:
-        """Return what is granted, in the currencies of the certificate."""
-        return BudgetVector(*self.limits, certificate=self.certificate)
-
-    def price(self, loss: object) -> BudgetVector:
-        """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
-        return BudgetVector(*self._price(loss), certificate=self.certificate)
-
-
 @dataclass(frozen=True, slots=True)
-class PureFilter(_CertificateFilter):
+class PureFilter:
     """The sum of epsilons and the sum of deltas stay within the total (`maths.md` 4, pure mode).
 
     The likelihood ratio of the coupled transcript is bounded on every path, so all may be chosen adaptively.
     """
 
     budget: ApproximateDP
-    certificate = Certificate.pure
+    certificate: ClassVar[Certificate] = Certificate.pure
 
     @property
     def certified(self) -> CertificateTerms:
@@ -147,28 +107,29 @@ class PureFilter(_CertificateFilter):
         return CertificateTerms(self.certificate)
 
     def times(self, periods: int) -> Self:
-        """Return the filter of so many periods together."""
+        """Return the filter of so many periods together, each with a budget like this one (`maths.md` 6.3)."""
         epsilon = Epsilon(self.budget.epsilon.value * periods)
         return replace(self, budget=ApproximateDP(epsilon, self.budget.delta * periods))
 
     @property
-    def limits(self) -> tuple[Fraction, Fraction]:
-        """Return epsilon and delta."""
-        return self.budget.epsilon.value, self.budget.delta.value
+    def limit(self) -> BudgetVector:
+        """Return what is granted: epsilon and delta."""
+        return BudgetVector(self.budget.epsilon.value, self.budget.delta.value, certificate=self.certificate)
 
     @property
     def total(self) -> ApproximateDP:
         """Return the budget itself."""
         return self.budget
 
-    def _price(self, loss: object) -> tuple[Fraction, Fraction]:
+    def price(self, loss: object) -> BudgetVector:
+        """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
         if not isinstance(loss, PureLoss):
             raise UsageError("wrong-certificate", "A session with the certificate pure adds up epsilons alone.")
-        return loss.epsilon, loss.delta.value
+        return BudgetVector(loss.epsilon, loss.delta.value, certificate=self.certificate)
 
 
 @dataclass(frozen=True, slots=True)
-class TheoremTwoFilter(_CertificateFilter):
+class TheoremTwoFilter:
     """At most `items` items and `queries` queries, all with one epsilon and one delta.
 
     Source: Durfee and Rogers 2019, arXiv:1905.04273, Algorithm 2 and Theorem 2, literally: k* = items, l* = queries,
@@ -181,7 +142,7 @@ class TheoremTwoFilter(_CertificateFilter):
     items: int
     queries: int
     conversion: Delta
-    certificate = Certificate.theorem2
+    certificate: ClassVar[Certificate] = Certificate.theorem2
 
     @property
     def certified(self) -> CertificateTerms:
@@ -189,14 +150,14 @@ class TheoremTwoFilter(_CertificateFilter):
         return CertificateTerms(self.certificate, self.each, self.delta)
 
     def times(self, periods: int) -> Self:
-        """Return the filter of so many periods together."""
+        """Return the filter of so many periods together, each with a budget like this one (`maths.md` 6.3)."""
         items, queries = self.items * periods, self.queries * periods
         return replace(self, items=items, queries=queries, conversion=self.conversion * periods)
 
     @property
-    def limits(self) -> tuple[Fraction, Fraction]:
-        """Return items and queries."""
-        return Fraction(self.items), Fraction(self.queries)
+    def limit(self) -> BudgetVector:
+        """Return what is granted: items and queries."""
+        return BudgetVector(self.items, self.queries, certificate=self.certificate)
 
     @property
     def total(self) -> ApproximateDP:
@@ -204,17 +165,18 @@ class TheoremTwoFilter(_CertificateFilter):
         best = durfee_rogers(self.items, self.each, delta=self.conversion).best
         return ApproximateDP(Epsilon(Fraction(best)), self.delta * (2 * self.queries) + self.conversion)
 
-    def _price(self, loss: object) -> tuple[Fraction, Fraction]:
+    def price(self, loss: object) -> BudgetVector:
+        """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
         if not isinstance(loss, Steps):
             raise UsageError("wrong-certificate", "A session with the certificate theorem2 counts items alone.")
         if loss.each.epsilon != self.each or loss.delta.value not in {0, self.delta.value}:
             reason = "With the certificate theorem2 every query has the epsilon and the delta that were fixed at first."
             raise UsageError("fixed-parameters", reason)
-        return Fraction(loss.items), Fraction(loss.delta.value > 0)
+        return BudgetVector(loss.items, int(loss.delta.value > 0), certificate=self.certificate)
 
 
 @dataclass(frozen=True, slots=True)
-class OptimalFilter(_CertificateFilter):
+class OptimalFilter:
     """At most `items` items of bounded range, none above `each`; deltas of queries stay within `pool`.
 
     An item of a smaller epsilon counts in full: its range lies within that of `each`. The deltas may be chosen
@@ -225,7 +187,7 @@ class OptimalFilter(_CertificateFilter):
     items: int
     pool: Delta
     conversion: Delta
-    certificate = Certificate.optimal
+    certificate: ClassVar[Certificate] = Certificate.optimal
 
     @property
     def certified(self) -> CertificateTerms:
@@ -233,14 +195,14 @@ class OptimalFilter(_CertificateFilter):
         return CertificateTerms(self.certificate, self.each)
 
     def times(self, periods: int) -> Self:
-        """Return the filter of so many periods together."""
+        """Return the filter of so many periods together, each with a budget like this one (`maths.md` 6.3)."""
         pool, conversion = self.pool * periods, self.conversion * periods
         return replace(self, items=self.items * periods, pool=pool, conversion=conversion)
 
     @property
-    def limits(self) -> tuple[Fraction, Fraction]:
-        """Return items and delta."""
-        return Fraction(self.items), self.pool.value
+    def limit(self) -> BudgetVector:
+        """Return what is granted: items and delta."""
+        return BudgetVector(self.items, self.pool.value, certificate=self.certificate)
 
     @property
     def total(self) -> ApproximateDP:
@@ -254,13 +216,14 @@ class OptimalFilter(_CertificateFilter):
             epsilon = adaptive_epsilon(self.items, self.each, delta=self.conversion)
         return ApproximateDP(Epsilon(Fraction(epsilon)), self.pool + self.conversion)
 
-    def _price(self, loss: object) -> tuple[Fraction, Fraction]:
+    def price(self, loss: object) -> BudgetVector:
+        """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
         if not isinstance(loss, Steps):
             raise UsageError("wrong-certificate", "A session with the certificate optimal counts items alone.")
         if loss.each.epsilon > self.each:
             reason = "With the certificate optimal no item has an epsilon above the one that was fixed at first."
             raise UsageError("fixed-parameters", reason)
-        return Fraction(loss.items), loss.delta.value
+        return BudgetVector(loss.items, loss.delta.value, certificate=self.certificate)
 
 
 CertificateFilter = PureFilter | TheoremTwoFilter | OptimalFilter

@@ -83,7 +83,7 @@ def test_the_totals() -> None:
 
 @pytest.mark.parametrize("books", FILTERS, ids=lambda books: books.certificate)
 def test_what_was_not_returned_is_refunded_and_the_rest_is_not(books: AnyFilter) -> None:
-    first, second = books.limits
+    first, second = books.limit.refundable, books.limit.permanent
     asked, got = loss_for(books, 4), loss_for(books, 1)
     state = reserve(books, BudgetState(), asked)
     left = remaining(books, state)

@@ -15,8 +15,7 @@ from itertools import combinations
 
 import numpy as np
 from properties.mechanisms.laws.record import over_cases
-from properties.mechanisms.laws.two_looks import LEVELS, STEPS, Pair, Units, merge, multiply, passing, spread, stick
-from support.laws import cks
+from properties.mechanisms.laws.two_looks import STEPS, Pair, Units, find_excess, merge, multiply, passing, spread
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import GaussianHistogram, unit_weight
@@ -97,15 +96,7 @@ def pieces(case: Case, variant: Variant) -> Iterator[tuple[Pair, float]]:
 
 def worst(cases: Sequence[Case], variant: Variant = PRODUCTION) -> float:
     """Return the worst factor by which a unit more or less exceeds the claim."""
-    found = 0.0
-    for case in cases:
-        claim, laws = case[0].loss, list(pieces(case, variant))
-        rho, delta = claim.rho.value, float(claim.delta)
-        for level in (*LEVELS, 20.0 + 40.0 * float(rho)):
-            for at in (0, 1):
-                sticks = math.fsum(stick((pair[at], pair[1 - at]), level, left) for pair, left in laws)
-                found = max(found, sticks / (delta + cks(rho, level)))
-    return found
+    return max(find_excess(case[0].loss, list(pieces(case, variant))) for case in cases)
 
 
 def random_cases(number: int, seed: int) -> list[Case]:

@@ -263,17 +263,19 @@ def stick(pair: Pair, level: float, left: float) -> float:
     return found + float(np.maximum(0.0, sticks).sum())
 
 
+def find_excess(claim: ZCDP, laws: Sequence[tuple[Pair, float]]) -> float:
+    """Return the worst factor by which pieces of a law, each with the rho that it leaves, exceed the claim."""
+    rho, delta = claim.rho.value, float(claim.delta)
+    return max(
+        math.fsum(stick((pair[at], pair[1 - at]), level, left) for pair, left in laws) / (delta + cks(rho, level))
+        for level in (*LEVELS, 20.0 + 40.0 * float(rho))
+        for at in (0, 1)
+    )
+
+
 def worst(cases: Sequence[Case], variant: Variant = PRODUCTION) -> float:
     """Return the worst factor by which a unit more or less exceeds the claim."""
-    found = 0.0
-    for case in cases:
-        claim, laws = case[0].worst_case, list(pieces(case, variant))
-        rho, delta = claim.rho.value, float(claim.delta)
-        for level in (*LEVELS, 20.0 + 40.0 * float(rho)):
-            for at in (0, 1):
-                sticks = math.fsum(stick((pair[at], pair[1 - at]), level, left) for pair, left in laws)
-                found = max(found, sticks / (delta + cks(rho, level)))
-    return found
+    return max(find_excess(case[0].worst_case, list(pieces(case, variant))) for case in cases)
 
 
 def make(epsilon: str, delta: str, k: int, *, k_bar: int, cap: int, bounded: bool = True) -> TwoLooks:
