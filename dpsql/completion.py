@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.plan.mechanisms.choice import list_mechanism_names
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.sql.syntax.clause import OPTIONS
 
 WORDS = frozenset(["help", "quit", "exit"])  # commands that need no dot

@@ -42,7 +42,7 @@ from dpsql.report.forecast import Forecast
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.lexer import ParameterValues
 from dpsql.terms import SessionDependencies, Terms
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import product
 
 from dpsql.errors import Error, Place
-from dpsql.sql.functions.allow_list import Rule, Site
+from dpsql.sql.allow_list import Rule, Site
 from dpsql.sql.ir.tree import (
     BIGINT,
     BOOLEAN,

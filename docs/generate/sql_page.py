@@ -12,24 +12,24 @@ from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import list_records
 from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.plan.outer_select import MOST_PUBLIC_ROWS
+from dpsql.sql import allow_list as calls
 from dpsql.sql import lexer
-from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
-from dpsql.sql.functions import allow_list as calls
-from dpsql.sql.functions.allow_list import (
+from dpsql.sql.allow_list import (
     AGGREGATES,
     INSIDE,
     INTERVAL_ENDS,
     NUMBER_FUNCTIONS,
-    QUANTILES,
-    REFUSED,
     TEXT_FUNCTIONS,
     TIME_FUNCTIONS,
     WINDOWS,
 )
+from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
+from dpsql.sql.syntax.grammar import REFUSED
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "

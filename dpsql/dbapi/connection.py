@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.receipt import Receipt
     from dpsql.session import Session
-    from dpsql.sql.syntax.parameters import ParameterValues
+    from dpsql.sql.lexer import ParameterValues
 
 Row = tuple[object, ...]
 ColumnDescription = tuple[str, str, None, int | None, int | None, int | None, None]

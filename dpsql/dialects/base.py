@@ -24,7 +24,7 @@ _INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEG
 class Dialect:
     """The SQL of an engine: its `name` in sentences, sqlglot's name for it, and its `forms`.
 
-    The key of a form is the name of an operator or function (`sql/functions`), followed by the type families of its
+    The key of a form is the name of an operator or function (`sql/allow_list.py`), followed by the type families of its
     operands where they matter: "<" is for all types, "< TEXT" for text, "cast INTEGER TEXT" from and to. The key with
     the most words is used. In a form, {0} and {1} are the operands, {*} all of them and {1*} those from number 1 on;
     {type} is the type of the result as the engine names it; {least} and {greatest} are the ends of an integer or

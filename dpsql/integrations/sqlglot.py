@@ -23,7 +23,7 @@ from sqlglot import expressions as exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
-from dpsql.sql.functions.allow_list import FUNCTIONS, INTERVAL_ENDS
+from dpsql.sql.allow_list import FUNCTIONS, INTERVAL_ENDS
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.aggregate_forms import NAMES

@@ -14,7 +14,7 @@ from superset.db_engine_specs.base import BaseEngineSpec
 from superset.sql.parse import SQLGLOT_DIALECTS, LimitMethod
 
 from dpsql.integrations.sqlglot import Dpsql
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
 from dpsql.sql.ir.measures import SPREADS
 
 if TYPE_CHECKING:

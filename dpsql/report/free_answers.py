@@ -21,8 +21,8 @@ from dpsql.plan.outer_select import (
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import publish
 from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.analysis.plain_select import remove_rows
-from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, QUANTILES, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
@@ -38,6 +38,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import has_scan
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.sql.syntax.block import QUANTILES
 from dpsql.terms import Terms
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ would read in its own way gets through here. Our scanner finds strings, quoted n
 outside them admits printable ASCII and Unicode letters only. Then sqlglot's stock DuckDB tokenizer cuts the rest.
 `_check_agreement` refuses what the two cut differently, and each string and parameter becomes a numbered stand-in that
 sqlglot never decodes. Which words are keywords, functions or names is settled in `syntax/grammar.py`. `read_words` cuts
-a text of which nothing is known, and refuses none.
+a text of which nothing is known, and refuses none. `bind` gives values to parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter, not_
@@ -93,6 +93,7 @@ _SIGNS = {
     "::": "DCOLON",
 }
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
+ParameterValues = Sequence[object] | Mapping[str, object]
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
@@ -108,6 +109,9 @@ class Value:
     kind: str
     content: str
     place: Place
+
+
+Parameter = Callable[[Value], object]  # returns what is bound to a parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,41 @@ class ScannedStatement:
     def value(self, stand_in: str) -> Value | None:
         """Return the value of a token or literal, if it has one."""
         return self.values[int(stand_in[1:])] if stand_in.startswith(STAND_IN) else None
+
+
+def bind(statement: ScannedStatement, parameters: ParameterValues) -> dict[Value, object]:
+    """Bind a value to every parameter of the statement; refuse too many, too few and mixed styles."""
+    if isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters):
+        values = {name.lstrip(":$"): value for name, value in parameters.items()}
+    elif isinstance(parameters, str) or not isinstance(parameters, Sequence):
+        values = None
+    else:
+        values = dict(zip(map(str, range(1, len(parameters) + 1)), parameters, strict=True))
+    bound: dict[Value, object] = {}
+    wanted, names, styles = list[Value](), set[str](), set[str]()
+    for value in statement.values:
+        if value.kind != "parameter":
+            continue
+        wanted.append(value)
+        styles.add("numbered" if value.content[1:].isdigit() else value.content[:1].replace("$", ":"))
+        name = str(len(wanted)) if value.content == "?" else value.content[1:]
+        names.add(name)
+        if values is not None and name in values:
+            bound[value] = values[name]
+    if len(styles) > 1:
+        reason, hint = "A statement must write its parameters in one style.", "Write ?, $1 or :name throughout."
+        raise UsageError("parameters", reason, hint=hint, place=wanted[0].place)
+    if values is None:
+        hint = 'For example ["DE"], or {"country": "DE"} for :country.'
+        raise UsageError("parameters", "Parameters must be a list, or a mapping for :name.", hint=hint)
+    if len(bound) < len(wanted):
+        hint = "Pass one value for each parameter, in order or by name."
+        where = next(value.place for value in wanted if value not in bound)
+        raise UsageError("parameters", "This parameter has no value.", hint=hint, place=where)
+    if values.keys() - names:
+        reason = f"More parameters were passed ({len(values)}) than the statement uses ({len(names)})."
+        raise UsageError("parameters", reason, hint="Pass one value for each ?, $1 or :name.")
+    return bound
 
 
 def make_place(text: str, start: int, *, end: int) -> Place:

@@ -26,7 +26,7 @@ from dpsql.errors import Error
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.server import http_requests
 from dpsql.server.wire import codec
-from dpsql.sql.functions.allow_list import FUNCTIONS
+from dpsql.sql.allow_list import FUNCTIONS
 from dpsql.sql.ir.literals import system_clock
 from dpsql.sql.syntax.clause import OPTIONS
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from dpsql.server.wire.codec import Malformed, WireError
 from dpsql.server.wire.rows import EPOCH, MICROSECONDS, OIDS
-from dpsql.sql.syntax.parameters import parse_text_array, parse_text_value
+from dpsql.sql.coercion import parse_text_array, parse_text_value
 
 _OID_OF: Mapping[str, int] = {
     "BOOLEAN": OIDS["bool"],

@@ -24,6 +24,7 @@ from functools import cache, partial
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.sql.allow_list import PatternCheck
 from dpsql.sql.analysis.measures import propose_for_extreme
 from dpsql.sql.analysis.outer_select import read_outer_select
 from dpsql.sql.analysis.outer_tree import SelectParser
@@ -37,7 +38,6 @@ from dpsql.sql.analysis.plain_select import (
     refuse_without_clause,
 )
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, read_private
-from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_name
@@ -51,12 +51,10 @@ from dpsql.sql.ir.statements import (
     Statement,
 )
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
-from dpsql.sql.lexer import ScannedStatement, ascii_lower, scan
-from dpsql.sql.syntax.clause import extract_clause, find_clauses, list_select_tokens, several_queries
-from dpsql.sql.syntax.googlesql import extract_header
+from dpsql.sql.lexer import ParameterValues, ScannedStatement, ascii_lower, bind, scan
+from dpsql.sql.syntax.clause import extract_clause, extract_header, find_clauses, list_select_tokens, several_queries
 from dpsql.sql.syntax.grammar import UNIT_COUNT
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
-from dpsql.sql.syntax.parameters import ParameterValues, bind
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing

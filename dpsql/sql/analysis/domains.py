@@ -27,7 +27,7 @@ from dpsql.sql.analysis.known_values import (
     read_calendar,
 )
 from dpsql.sql.analysis.row_facts import find_sole_column
-from dpsql.sql.functions.coercion import convert, unify_for_comparison
+from dpsql.sql.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import (

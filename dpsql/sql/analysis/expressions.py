@@ -18,13 +18,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis import predicates
-from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
-from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.allow_list import (
+from dpsql.sql.allow_list import (
     FUNCTIONS,
     INTERVAL_ENDS,
-    REFUSED,
     TAKES_INTERVAL,
     call,
     cap_length,
@@ -33,11 +29,15 @@ from dpsql.sql.functions.allow_list import (
     refuse_unknown,
     type_longer_text,
 )
-from dpsql.sql.functions.coercion import (
+from dpsql.sql.analysis import predicates
+from dpsql.sql.analysis.postgres_reading import adapt_arguments, divide_whole, flag_pattern, is_unsure
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.coercion import (
     arithmetic,
     combine_integers,
     convert,
     convert_to_text,
+    make_literal,
     negate,
     number,
     shift_date,
@@ -72,8 +72,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.tree import decimal as decimal_type
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import DESCENDING, QUANTILE, STATED
-from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
+from dpsql.sql.syntax.grammar import REFUSED, allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

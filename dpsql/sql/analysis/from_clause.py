@@ -43,7 +43,7 @@ from dpsql.sql.analysis.subqueries import (
     read_subquery,
     read_unnest,
 )
-from dpsql.sql.functions.coercion import unify_for_comparison
+from dpsql.sql.coercion import unify_for_comparison
 from dpsql.sql.ir.catalog import HOME, Catalog, Link, RowKey
 from dpsql.sql.ir.scope import (
     Scope,
@@ -79,7 +79,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
+from dpsql.sql.syntax.grammar import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

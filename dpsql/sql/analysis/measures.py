@@ -65,7 +65,7 @@ from dpsql.sql.syntax.aggregate_forms import (
     list_argument_texts,
 )
 from dpsql.sql.syntax.block import Block, first_token, kinds_of, name_of, nest, walk, word_of
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.analysis.outer_columns import (
     CTEs,
     OuterColumn,
@@ -35,7 +36,6 @@ from dpsql.sql.analysis.outer_columns import (
     walk_selects,
     walk_tree,
 )
-from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS
 from dpsql.sql.ir.measures import Aggregate, Measure, is_present
 from dpsql.sql.ir.statements import IntervalEnd, Output, PrivateQuery
 from dpsql.sql.ir.tree import Expression, split_conjuncts

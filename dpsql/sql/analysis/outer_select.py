@@ -18,33 +18,26 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.analysis.known_values import is_time_bucket, list_known_values
 from dpsql.sql.analysis.outer_tree import ASK_INSIDE, SelectParser, find_ungrouped, read_outer_tree
 from dpsql.sql.analysis.plain_select import describe_released, find_implied, put_header_options, read_implied
 from dpsql.sql.analysis.predicates import read_array
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, check_ranking, read_private
 from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, has_all_groups
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.coercion import make_literal
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, NULL, Expression, Literal
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
-from dpsql.sql.syntax.block import GROUPING_SETS, flatten, nest, split
+from dpsql.sql.syntax.block import GROUPING_SETS, Parts, flatten, nest, split
 from dpsql.sql.syntax.clause import SplitStatement, find_clauses, list_select_tokens, several_queries, split_clause
 from dpsql.sql.syntax.computed import ComputedSelect, split_measures
 from dpsql.sql.syntax.forms import find_array_values
 from dpsql.sql.syntax.implied import ImpliedClause, add_clause
-from dpsql.sql.syntax.parameters import make_literal
-from dpsql.sql.syntax.spans import (
-    Parts,
-    PrivateSpan,
-    cut_private_queries,
-    find_private_spans,
-    name_released,
-    write_parts,
-)
+from dpsql.sql.syntax.spans import PrivateSpan, cut_private_queries, find_private_spans, name_released, write_parts
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, refuse_unknown
 from dpsql.sql.analysis.domains import find_joined_domain
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
@@ -31,19 +32,16 @@ from dpsql.sql.analysis.ranked_statements import find_public_column, has_all_gro
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
 from dpsql.sql.analysis.row_facts import has_no_row, is_false
 from dpsql.sql.analysis.select_clauses import PUBLIC_READERS, SelectClauses, Selected, read_output
-from dpsql.sql.functions.allow_list import AGGREGATES, EVERY_AGGREGATE, FUNCTIONS, refuse_unknown
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import SPREADS, Aggregate
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import CutList, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import NULL, Cast, Family, FromWhere, Literal, Numbered, find_answer_type
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
-from dpsql.sql.syntax.block import Block, find_calls, find_selects, first_token, nest
-from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement
-from dpsql.sql.syntax.googlesql import PrivacyHeader
-from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.block import EVERY_AGGREGATE, Block, find_calls, find_selects, first_token, nest
+from dpsql.sql.syntax.clause import CLAUSE_HINT, PrivacyHeader, SplitStatement
+from dpsql.sql.syntax.grammar import allow_only, pair_items_with_text, parse, settle
 from dpsql.sql.syntax.implied import ImpliedClause, PrivateNames, describe_end, find_implied_clauses, groups_by_any
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, pair_items_with_text, parse
 
 if TYPE_CHECKING:
     from sqlglot import Token

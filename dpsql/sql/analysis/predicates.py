@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.postgres_reading import BACKSLASH, escape_by_backslash
 from dpsql.sql.analysis.reader import Inside, Read, Reader
-from dpsql.sql.functions.coercion import unify_for_comparison
+from dpsql.sql.coercion import MAX_PARAMETER_BYTES, make_literal, parse_text_array, unify_for_comparison
 from dpsql.sql.ir.literals import UnboundParameter, fill_unbound
 from dpsql.sql.ir.scope import ScopeTable, add_ties, compare_by_bytes, find_unit, link_units
 from dpsql.sql.ir.tree import (
@@ -41,8 +41,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.forms import ALL_ITEMS, ALL_OF, ANY_ITEMS, ANY_OF
-from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES, make_literal, parse_text_array
-from dpsql.sql.syntax.sqlglot_nodes import allow_only
+from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

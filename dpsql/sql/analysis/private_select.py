@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import HIGH_ENDS, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.analysis.domains import (
     check_groups_known,
     needs_bounds,
@@ -45,7 +46,6 @@ from dpsql.sql.analysis.outer_tree import SelectParser
 from dpsql.sql.analysis.reader import Reader, read_alias, read_position, read_row_count
 from dpsql.sql.analysis.row_facts import find_charged_values, find_item_columns, find_private_columns, find_sole_column
 from dpsql.sql.analysis.subqueries import check_alias
-from dpsql.sql.functions.allow_list import HIGH_ENDS, INTERVAL_ENDS, QUANTILES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter, fill_unbound
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, Quantile
@@ -75,12 +75,11 @@ from dpsql.sql.ir.tree import (
     split_conjuncts,
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
-from dpsql.sql.syntax.clause import SplitStatement
+from dpsql.sql.syntax.block import QUANTILES
+from dpsql.sql.syntax.clause import PrivacyHeader, SplitStatement
 from dpsql.sql.syntax.computed import ComputedSelect
-from dpsql.sql.syntax.googlesql import PrivacyHeader
-from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.grammar import allow_only, find_every_column, pair_items_with_text, parse, read_direction, settle
 from dpsql.sql.syntax.implied import StandardSQL
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, pair_items_with_text, parse, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -28,6 +28,8 @@ from dpsql.sql.ir.tree import ColumnRef, Expression, Family, In, Literal, list_s
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     SET_OPERATIONS,
+    Parts,
+    Slice,
     call_at,
     find_selects,
     first_token,
@@ -42,7 +44,7 @@ from dpsql.sql.syntax.clause import MAX_LISTED
 from dpsql.sql.syntax.computed import RELEASED, ComputedSelect, name_measure
 from dpsql.sql.syntax.implied import Computation, ImpliedClause, find_computation
 from dpsql.sql.syntax.select_list import OpenBounds, RankedWindow, Total, read_limit_of_qualify, read_limit_of_rank
-from dpsql.sql.syntax.spans import Parts, PrivateSpan, Slice
+from dpsql.sql.syntax.spans import PrivateSpan
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.allow_list import PatternCheck
+from dpsql.sql.coercion import read_whole_number
 from dpsql.sql.ir.catalog import is_database
 from dpsql.sql.ir.literals import CLOCK_WORDS, Clock, fill_unbound, read_clock
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names, propose_name, propose_text
@@ -31,8 +32,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower
-from dpsql.sql.syntax.parameters import read_whole_number
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, place
+from dpsql.sql.syntax.grammar import allow_only, place
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

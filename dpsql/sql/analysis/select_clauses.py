@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.allow_list import AGGREGATES, MAX_POSITION
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader, read_position
-from dpsql.sql.functions.allow_list import AGGREGATES, MAX_POSITION
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.transforms import canonicalize, rebuild
 from dpsql.sql.ir.tree import (
@@ -55,7 +55,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, find_every_column, read_direction
+from dpsql.sql.syntax.grammar import allow_only, find_every_column, read_direction
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.allow_list import INSIDE
 from dpsql.sql.analysis.reader import Reader, read_alias, read_row_count
 from dpsql.sql.analysis.select_clauses import (
     SUBQUERY_READERS,
@@ -29,8 +30,7 @@ from dpsql.sql.analysis.select_clauses import (
     has_aggregate,
     has_windows,
 )
-from dpsql.sql.functions.allow_list import INSIDE
-from dpsql.sql.functions.coercion import unify_types
+from dpsql.sql.coercion import unify_types
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.transforms import Stage, canonicalize, group_in_subquery
@@ -63,7 +63,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import allow_only, is_unnest
+from dpsql.sql.syntax.grammar import allow_only, is_unnest
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -201,7 +201,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function of the allow-list (`sql/functions/allow_list.py`), by its canonical name."""
+    """An operator or function of the allow-list (`sql/allow_list.py`), by its canonical name."""
 
     function: str
     arguments: tuple[Expression, ...]

@@ -31,10 +31,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
-from dpsql.sql.functions.allow_list import QUANTILES
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement
 from dpsql.sql.syntax.block import (
+    QUANTILES,
     Block,
     Node,
     Nodes,

@@ -23,7 +23,6 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.sql.functions.allow_list import QUANTILES, WRITTEN_AGGREGATES
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 
 if TYPE_CHECKING:
@@ -34,6 +33,22 @@ Nodes = tuple[Node, ...]
 
 GROUPING_SETS = frozenset(["ROLLUP", "CUBE", "GROUPING_SETS"])  # the first words of grouping sets
 SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
+    "any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last "
+    "arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and "
+    "bool_or combine_aggr corr count count_if count_star countif covar_pop covar_samp decimal_average entropy favg "
+    "first fsum geomean geometric_mean group_concat grouping grouping_id histogram histogram_exact kahan_sum kurtosis "
+    "kurtosis_pop last list listagg lttb mad max max_by mean median min min_by mode percentile_cont percentile_disc "
+    "product quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope "
+    "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
+    "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
+    "weighted_avg".split()
+)
+QUANTILES = frozenset(  # that a private query releases; the last is GoogleSQL's
+    "median percentile_cont percentile_disc quantile quantile_cont quantile_disc approx_quantile "
+    "approx_quantiles".split()
+)
+WRITTEN_AGGREGATES = EVERY_AGGREGATE | QUANTILES | {"var"}  # SQL Server's name of VARIANCE
 AGGREGATES = WRITTEN_AGGREGATES | {"columns"}  # COLUMNS(*) stands for several
 _OPENINGS = frozenset(["L_PAREN", "L_BRACKET", "L_BRACE"])
 _CLOSINGS = frozenset(["R_PAREN", "R_BRACKET", "R_BRACE"])
@@ -174,6 +189,18 @@ class Spelling:
 
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
+
+    start: int
+    end: int
+    replaced: tuple[tuple[int, int, str], ...] = ()
+
+
+Parts = Sequence[str | Slice]  # of a text that is made of parts of the statement
 
 
 def nest(tokens: Iterable[Token]) -> Block:

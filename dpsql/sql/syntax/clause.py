@@ -1,4 +1,4 @@
-"""TOP k PRIVATE and its options: the one thing dpsql adds to SQL, lifted off the token stream.
+"""TOP k PRIVATE and its options, and WITH DIFFERENTIAL_PRIVACY: what makes a query private, taken off its tokens.
 
     SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [PER key] [WITH (name = value, ...)]
         [ORDER BY ...] [LIMIT n] [;]
@@ -8,6 +8,13 @@
 k is a number or ADAPTIVE. What is left is a plain SELECT whose positions are those of the analyst's text. A clause
 inside a string, a quoted name or a comment is no clause; one inside a subquery of FROM, or a CTE, makes that the
 private query. PER has no place in the form that leads, where it could be a column of that name with an alias.
+
+    SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, ...)] ... GROUP BY keys
+
+says the same in the words of GoogleSQL. Without them the rest is standard SQL, which is read as private with any
+setting, by an implied clause (`implied.py`). `put_header_options` gives that these options, `read_private` checks
+privacy_unit_column, and `plan_within_terms` (`plan/planner.py`) makes epsilon and delta those of one item. SELECT WITH
+ANONYMIZATION, the older words, are read as these.
 """
 
 from __future__ import annotations
@@ -20,12 +27,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.coercion import make_literal, read_whole_number
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue
+from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue, StatedTotal
 from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.ir.tree import Literal as TypedLiteral
-from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
+from dpsql.sql.syntax.aggregate_forms import OLD_AGGREGATES, read_anonymization
 from dpsql.sql.syntax.block import (
     Block,
     Node,
@@ -42,7 +51,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.forms import normalize_clauses
 from dpsql.sql.syntax.grammar import BEFORE_OPERAND
-from dpsql.sql.syntax.parameters import Parameter, make_literal, read_whole_number
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -85,6 +93,25 @@ _OPTION_TYPES = {
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+
+_HEADER_HINT = "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, delta = 1e-8) ..."
+_HEADER_EXAMPLES = {
+    "consent": "true",
+    "delta": "1e-8",
+    "domain": "['DE', 'FR']",
+    "epsilon": "1",
+    "group_selection_strategy": "PUBLIC_GROUPS",
+    "max_groups_contributed": "3",
+    "max_rows_contributed": "5",
+    "min_privacy_units_per_group": "50",
+    "privacy_unit_column": "user_id",
+}
+# which are options of the clause, too
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed"])
+_STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
+    "public_groups": "public",
+    "laplace_threshold": "threshold",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,3 +496,88 @@ def _bind_texts(values: list[object], place: Place) -> tuple[str, ...] | None:
     if len(values) > MAX_LISTED or not all(isinstance(value, str) for value in values):
         return None
     return tuple(str(make_literal(value, place).value) for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyHeader:
+    """Words after the token `select` of a private query, and where they are.
+
+    `options` are those of the clause, and `stated` those of the whole query. `strategy` says whether they are "public",
+    are to pass a "threshold", or are read as in standard SQL, which is "".
+    """
+
+    select: Token
+    place: Place
+    options: Mapping[str, Option]
+    stated: StatedTotal
+    strategy: Literal["", "public", "threshold"]
+
+
+def extract_header(statement: ScannedStatement, parameter: Parameter) -> tuple[ScannedStatement, PrivacyHeader | None]:
+    """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
+    words = ascii_lower(statement.text)
+    if "differential_privacy" not in words and "anon" not in words:  # as most statements
+        return statement, None
+    tokens = read_anonymization(statement.tokens) if "anon" in words else list(statement.tokens)
+    starts = list[int]()
+    for at in range(len(tokens)):
+        word = word_of(tokens, at + 2) if kinds_of(tokens[at : at + 2]) == ["SELECT", "WITH"] else ""
+        starts += [at] if word == "differential_privacy" else []
+        name = word_of(tokens, at)
+        if name in OLD_AGGREGATES and kind_of(tokens, at + 1) == "L_PAREN":
+            hint = f"Write {OLD_AGGREGATES[name].upper()}(...) in its place."
+            reason, place = f"{name.upper()} is for WITH ANONYMIZATION.", statement.place(tokens[at])
+            raise Refusal("aggregate", reason, hint=hint, place=place)
+    if not starts:
+        return statement, None
+    if len(starts) > 1:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY once, at the SELECT that aggregates private rows."
+        place = statement.place(tokens[starts[1] + 1], tokens[starts[1] + 2])
+        raise Refusal("clause", "The statement has more than one private query.", hint=hint, place=place)
+    start, end = starts[0], starts[0] + len(("SELECT", "WITH", "DIFFERENTIAL_PRIVACY"))
+    options: dict[str, Option] = {}
+    if word_of(tokens, end) == "options":
+        block = next(iter(nest(tokens[end + 1 :]).nodes), tokens[end])
+        if not isinstance(block, Block) or block.nodes:
+            options = _read_header(statement, block, start=tokens[end], parameter=parameter)
+        end += 1 + len(flatten([block]))
+    place = statement.place(tokens[start + 1], tokens[end - 1])
+    written = options.get("group_selection_strategy")
+    strategy: Literal["", "public", "threshold"] = ""
+    if written is not None:
+        value = ascii_lower(written.value) if isinstance(written.value, str) else ""
+        if value not in _STRATEGIES:
+            hint = "Write group_selection_strategy = LAPLACE_THRESHOLD, or PUBLIC_GROUPS where the groups are known."
+            raise Refusal("option", "There is no such strategy.", hint=hint, place=written.place)
+        strategy = _STRATEGIES[value]
+    stated = StatedTotal(
+        options.get("epsilon"),
+        options.get("delta"),
+        options.get("min_privacy_units_per_group"),
+        options.get("privacy_unit_column"),
+        place,
+    )
+    of_clause = MappingProxyType({name: option for name, option in options.items() if name in _OWN_NAMES})
+    header = PrivacyHeader(tokens[start], place, of_clause, stated, strategy)
+    return replace(statement, tokens=(*tokens[: start + 1], *tokens[end:])), header
+
+
+def _read_header(statement: ScannedStatement, block: Node, *, start: Token, parameter: Parameter) -> dict[str, Option]:
+    options: dict[str, Option] = {}
+    listed = list_options(
+        statement,
+        block,
+        start=start,
+        names=frozenset(_HEADER_EXAMPLES),
+        hint=_HEADER_HINT,
+        of=" of DIFFERENTIAL_PRIVACY",
+    )
+    for name, tokens, place in listed:
+        value, word = read_value(statement, tokens, parameter=parameter) if tokens else (None, False)
+        if name == "privacy_unit_column" and kinds_of(tokens) == ["IDENTIFIER"]:
+            value, word = tokens[0].text, True
+        if value is None or (name != "domain" and isinstance(value, tuple)):
+            hint = f"Write it as in {name} = {_HEADER_EXAMPLES[name]}."
+            raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+        options[name] = Option(value, place, word=word)
+    return options

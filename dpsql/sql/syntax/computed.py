@@ -22,16 +22,19 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Unsupported
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS, QUANTILES
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     AGGREGATES,
+    QUANTILES,
     SET_OPERATIONS,
     Block,
     CallNodes,
     Nodes,
+    Parts,
     Select,
+    Slice,
     Spelling,
     call_at,
     find_calls,
@@ -64,7 +67,6 @@ from dpsql.sql.syntax.select_list import (
     list_windows,
     unwrap,
 )
-from dpsql.sql.syntax.spans import Parts, Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token

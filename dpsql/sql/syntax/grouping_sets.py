@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import quote_name
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions.allow_list import INTERVAL_ENDS
+from dpsql.sql.allow_list import INTERVAL_ENDS
 from dpsql.sql.lexer import ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,
     Block,
     Node,
     Nodes,
+    Parts,
+    Slice,
     call_at,
     first_token,
     flatten,
@@ -42,7 +44,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.computed import GroupKey, Level, SelectReader, has_names, read_select
 from dpsql.sql.syntax.select_list import cut_direction, list_windows, unwrap
-from dpsql.sql.syntax.spans import Parts, Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token

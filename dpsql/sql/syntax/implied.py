@@ -26,11 +26,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.sql.functions.allow_list import WRITTEN_AGGREGATES
-from dpsql.sql.lexer import ScannedStatement, ascii_lower
+from dpsql.sql.coercion import read_whole_number
+from dpsql.sql.lexer import Parameter, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.block import (
     GROUPING_SETS,
     SET_OPERATIONS,
+    WRITTEN_AGGREGATES,
     Block,
     Node,
     Nodes,
@@ -52,7 +53,6 @@ from dpsql.sql.syntax.block import (
 )
 from dpsql.sql.syntax.computed import Ranking, read_ranking
 from dpsql.sql.syntax.forms import normalize_clauses
-from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.select_list import (
     Direction,
     WindowNodes,

@@ -31,6 +31,7 @@ from dpsql.sql.syntax.block import (
     CallNodes,
     Node,
     Nodes,
+    Slice,
     find_calls,
     flatten,
     kind_of,
@@ -40,7 +41,6 @@ from dpsql.sql.syntax.block import (
     split,
     walk,
 )
-from dpsql.sql.syntax.spans import Slice
 
 if TYPE_CHECKING:
     from sqlglot import Token

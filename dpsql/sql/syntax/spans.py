@@ -20,6 +20,8 @@ from dpsql.sql.syntax.block import (
     Block,
     Node,
     Nodes,
+    Parts,
+    Slice,
     first_token,
     flatten,
     kind_of,
@@ -48,18 +50,6 @@ class PrivateSpan:
     tokens: list[Token]
     clause: Token
     is_main: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
-
-    start: int
-    end: int
-    replaced: tuple[tuple[int, int, str], ...]
-
-
-Parts = Sequence[str | Slice]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from dpsql.engines.base import Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Error, Place
 from dpsql.registration import build_catalog
+from dpsql.sql.allow_list import FUNCTIONS, Site
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import FUNCTIONS, Site
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import (

@@ -13,8 +13,8 @@ import duckdb
 from support.sql_reference import LONGEST, accepts_pattern, select_parser
 
 from dpsql.errors import Error
+from dpsql.sql.allow_list import FUNCTIONS
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_leaders

@@ -11,9 +11,10 @@ from support.sql_expressions import Answer, ours
 from support.sql_reference import EVERYTHING, NASTY_COLUMNS, accepts_pattern, catalog_of, nasty_tables, private
 
 from dpsql.errors import Error
+from dpsql.sql.allow_list import FUNCTIONS
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED
 from dpsql.sql.rewrite.engine_query import rewrite_leaders
+from dpsql.sql.syntax.grammar import REFUSED
 
 CON = nasty_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names"])

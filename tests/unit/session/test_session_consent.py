@@ -23,7 +23,7 @@ from dpsql.plan.planner import build_plan
 from dpsql.report.consent import Reach, find_reach
 from dpsql.session import Session
 from dpsql.sql.ir.statements import Option, PrivateQuery
-from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.lexer import ParameterValues
 
 USERS = 400
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"

@@ -12,7 +12,7 @@ from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.session import Session
-from dpsql.sql.syntax.parameters import parse_text_value
+from dpsql.sql.coercion import parse_text_value
 
 TABLES = {"reads": dpsql.PrivateTable("user_id"), "shops": dpsql.PublicTable()}
 READS = (

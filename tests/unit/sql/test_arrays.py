@@ -9,8 +9,9 @@ from support.sql_reference import accepts_pattern, catalog_of, nasty_tables
 
 from dpsql.errors import Refusal, UsageError
 from dpsql.sql.analysis.analyze import analyze, prepare_statement
+from dpsql.sql.coercion import parse_text_array
 from dpsql.sql.ir.statements import Statement
-from dpsql.sql.syntax.parameters import ParameterValues, parse_text_array
+from dpsql.sql.lexer import ParameterValues
 
 CATALOG = catalog_of(nasty_tables(), {"nasty": "unit"}, ["public", "names"])
 QUERY = "SELECT t FROM nasty WHERE {} GROUP BY t TOP 10 PRIVATE"

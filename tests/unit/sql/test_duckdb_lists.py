@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS, INSIDE, REFUSED
+from dpsql.sql.allow_list import FUNCTIONS, INSIDE
 from dpsql.sql.syntax import grammar
+from dpsql.sql.syntax.block import EVERY_AGGREGATE
+from dpsql.sql.syntax.grammar import REFUSED
 
 SYNTAX = {"coalesce", "current_timestamp", "date", "ifnull", "localtimestamp", "try", "width_bucket"}  # of the parser
 FORMS = {"grouping", "grouping_id", "percentile_cont", "percentile_disc"}  # aggregates of the parser

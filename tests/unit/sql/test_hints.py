@@ -21,10 +21,11 @@ from support.sql_reference import NOON, accepts_pattern, catalog_of, corpus_cata
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import Error, Place
 from dpsql.plan import EvaluatorParser
+from dpsql.sql.allow_list import FUNCTIONS
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.functions.allow_list import EVERY_AGGREGATE, FUNCTIONS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
+from dpsql.sql.syntax.block import EVERY_AGGREGATE
 from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
 
 CORPUS = Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl"

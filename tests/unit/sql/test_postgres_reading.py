@@ -8,7 +8,7 @@ from support.sql_reference import accepts_pattern, catalog_of, nasty_tables
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze, find_key, prepare_statement
 from dpsql.sql.ir.statements import Statement
-from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.lexer import ParameterValues
 
 CATALOG = catalog_of(nasty_tables(), {"nasty": "unit"}, ["public", "names"])
 QUERY = "SELECT t FROM nasty WHERE {} GROUP BY t TOP 10 PRIVATE"

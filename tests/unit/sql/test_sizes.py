@@ -10,7 +10,7 @@ import pytest
 from support.sql_reference import LONGEST, catalog_of, corpus_tables, private
 
 from dpsql.errors import Error, Refusal, Unsupported
-from dpsql.sql.functions.allow_list import COLUMN_CAP, MAX_VALUE_LENGTH
+from dpsql.sql.allow_list import COLUMN_CAP, MAX_VALUE_LENGTH
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.tree import BIGINT, TEXT
 from dpsql.sql.rewrite.engine_query import rewrite_leaders

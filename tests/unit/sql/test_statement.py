@@ -23,13 +23,13 @@ from support.sql_reference import (
 import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.coercion import MAX_PARAMETER_BYTES
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
 from dpsql.sql.ir.tree import Family, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.engine_query import rewrite_leaders
-from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

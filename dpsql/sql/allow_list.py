@@ -16,7 +16,7 @@ from decimal import Decimal
 from math import isfinite
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.coercion import (
+from dpsql.sql.coercion import (
     arithmetic,
     combine_integers,
     convert,
@@ -26,7 +26,6 @@ from dpsql.sql.functions.coercion import (
     unify_types,
 )
 from dpsql.sql.ir.literals import DAYS, MOMENTS, fill_unbound, read_clock, truncate, truncate_to_date
-from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import (
     BIGINT,
@@ -609,23 +608,6 @@ WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag
 HIGH_ENDS = frozenset(["value_high", "dp_interval_high"])  # of the intervals of measures that a private query releases
 INTERVAL_ENDS = HIGH_ENDS | {"value_low", "dp_interval_low"}  # by their names here, and by Snowflake's
 INSIDE = AGGREGATES | WINDOWS  # what subqueries may call
-EVERY_AGGREGATE = frozenset(  # of DuckDB, with the macros that are made of them
-    "any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_max_nulls_last "
-    "arg_min arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and "
-    "bool_or combine_aggr corr count count_if count_star countif covar_pop covar_samp decimal_average entropy favg "
-    "first fsum geomean geometric_mean group_concat grouping grouping_id histogram histogram_exact kahan_sum kurtosis "
-    "kurtosis_pop last list listagg lttb mad max max_by mean median min min_by mode percentile_cont percentile_disc "
-    "product quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope "
-    "regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum "
-    "sum_no_overflow sumkahan var_pop var_samp variance variant_group_array variant_group_object wavg "
-    "weighted_avg".split()
-)
-QUANTILES = frozenset(  # that a private query releases; the last is GoogleSQL's
-    "median percentile_cont percentile_disc quantile quantile_cont quantile_disc approx_quantile "
-    "approx_quantiles".split()
-)
-WRITTEN_AGGREGATES = EVERY_AGGREGATE | QUANTILES | SPREADS.keys()  # and VAR, as SQL Server has it
-REFUSED = INSIDE | EVERY_AGGREGATE | {"last_value", "nth_value", "random", "uuid"}
 
 
 def refuse_unknown(name: str, place: Place | None, *, known: Iterable[str] = FUNCTIONS, hint: str = "") -> Unsupported:

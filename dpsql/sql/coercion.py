@@ -1,5 +1,6 @@
-"""Types that meet in one operation: literals take the type of what they meet, integers the wider.
+"""Values as typed literals, and types that meet in one operation: literals take the type of what they meet.
 
+A value comes of the text, of a parameter, or of PostgreSQL's text format. Integers that meet take the wider type.
 DuckDB casts implicitly and may raise on a row while it does. A literal is therefore converted here, once, before any
 row is read; other mixtures are written with a cast that gives NULL where it fails, or refused. Arithmetic is typed as
 DuckDB types it, on numbers and on dates with days and intervals.
@@ -10,16 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from math import inf, isfinite, isnan, nan
 from struct import pack, unpack
 
-from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.ir.literals import Open, add_interval, fill_unbound
+from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.sql.ir.literals import Open, UnboundParameter, add_interval, default_number, fill_unbound
 from dpsql.sql.ir.tree import (
     BIGINT,
+    BOOLEAN,
     DATE,
     DOUBLE,
     INTEGER,
@@ -40,6 +42,7 @@ from dpsql.sql.ir.tree import (
     find_read_type,
     widen_integers,
 )
+from dpsql.sql.lexer import Parameter, Value
 
 _MAX_DIGITS = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
@@ -49,7 +52,118 @@ _SOME_UUID = Literal("00000000-0000-0000-0000-000000000000", TEXT, 36)
 _MAX_PRINTED_LENGTH = 64  # characters of a number, a date or a truth value
 _NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
+_DAYS = Literal(1, BIGINT)
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?Z?)?)?")
+
+MAX_PARAMETER_BYTES = 16 * 1024  # of one parameter; a statement may bind thousands
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # excludes NaT of pandas, which is a datetime
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SENT_NUMBER = r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?"
+_TEXTS: dict[str, tuple[str, Callable[[str], object], str]] = {  # of a type: its values, their reader and a hint
+    "BIGINT": ("[+-]?[0-9]{1,40}", int, "Send a whole number of at most 64 bits, in plain digits."),
+    "DOUBLE": (_SENT_NUMBER, float, "Send a finite number, such as 1.5 or 1e-3."),
+    "DECIMAL": (_SENT_NUMBER, Decimal, "Send a finite number, such as 1.50."),
+    "BOOLEAN": (
+        "(?ai:t|true|y|yes|on|1|f|false|n|no|off|0)",
+        lambda text: text.lower() in {"t", "true", "y", "yes", "on", "1"},
+        "Send t or f.",
+    ),
+    "DATE": (
+        "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        date.fromisoformat,
+        "Send a date of the years 1 to 9999, such as 2026-01-31.",
+    ),
+    "TIMESTAMP": (
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?",
+        datetime.fromisoformat,
+        "Send a time stamp without a zone, such as 2026-01-31 12:00:00.",
+    ),
+    "VARCHAR": ("(?s:.*)", str, "Leave the NUL character out."),
+}
+_INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
+_ARRAY_ITEM = re.compile(
+    r"""\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^{},"\\\s](?:[^{},"\\]*[^{},"\\\s])?))\s*(?P<end>[,}])""",
+    re.DOTALL,
+)
+
+
+def read_whole_number(value: Value | None, parameter: Parameter, *, min_value: int) -> int | None:
+    """Return the whole number, at least `min_value`, that is bound to a parameter; None for anything else."""
+    if value is None or value.kind != "parameter":
+        return None
+    bound = default_number(parameter(value), min_value)
+    return bound if type(bound) is int and min_value <= bound < 1 << 63 else None
+
+
+def make_literal(value: object, place: Place) -> Literal:  # noqa: C901 - a case for each type
+    """Convert a Python value to a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
+    match value:
+        case UnboundParameter():
+            return value.literal()
+        case None:
+            return Literal(None, NULL)
+        case bool():
+            return Literal(value, BOOLEAN)
+        case int() if (type_ := find_integer_type(value)) is not None:
+            return Literal(value, type_)
+        case float() if isfinite(value):
+            return Literal(value, DOUBLE)
+        case Decimal() if value.is_finite():
+            _, digits, exponent = value.as_tuple()
+            scale = max(0, -int(exponent))
+            width = max(len(digits) + max(0, int(exponent)), scale, 1)
+            if width <= WIDEST_DECIMAL:
+                return Literal(value, decimal(width, scale))
+        case str() if len(value.encode(errors="replace")) <= MAX_PARAMETER_BYTES:
+            if "\0" not in value and not _SURROGATE.search(value):
+                return Literal(value, TEXT, len(value))
+        case datetime() if value.tzinfo is None and _MOMENT.fullmatch(value.isoformat(sep=" ")):
+            return Literal(value.isoformat(sep=" "), TIMESTAMP)
+        case date() if not isinstance(value, datetime):
+            return Literal(value.isoformat(), DATE)
+    hint = "Use None, bool, 64-bit int, finite float or Decimal, short str, date or datetime without zone."
+    raise UsageError("parameter-type", "The value of this parameter cannot be bound.", hint=hint, place=place)
+
+
+def parse_text_value(text: str, type: str) -> object:  # noqa: A002 - its name in every caller
+    """Parse `text` as a value of a SQL `type`, such as BIGINT or DECIMAL(9,2). UNKNOWN is text.
+
+    The format is that of PostgreSQL: numbers in plain digits, t or f, dates as 2026-01-31 and time stamps as
+    2026-01-31 12:00:00. Raise `UsageError` for a text that is not such a value, and for values that statements do not
+    accept: NaN, infinities, whole numbers beyond 64 bits, time zones.
+    """
+    name = type.partition("(")[0].strip().upper()
+    pattern, convert, hint = _TEXTS["BIGINT" if name in _INTEGERS else name if name in _TEXTS else "VARCHAR"]
+    text = text if convert is str else text.strip()
+    try:
+        value = convert(text) if re.fullmatch(pattern, text) else None
+    except (ValueError, OverflowError, ArithmeticError):
+        value = None
+    is_wide = isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
+    is_infinite = isinstance(value, float) and not isfinite(value)
+    if value is None or "\0" in text or is_wide or is_infinite:
+        raise UsageError("parameter-type", f"A parameter does not read as {name}.", hint=hint)
+    return value
+
+
+def parse_text_array(text: str) -> list[str | None] | None:
+    """Return the items of an array in PostgreSQL's text format, such as {a,"b c",NULL}; None for any other text."""
+    text = text.strip()
+    if not text.startswith("{") or not text.endswith("}"):
+        return None
+    if not text[1:-1].strip():
+        return []
+    items, start, end = list[str | None](), 1, ","
+    while end == ",":
+        item = _ARRAY_ITEM.match(text, start)
+        if item is None:
+            return None
+        quoted, plain, end = item.groups()
+        items.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) if plain is None else plain)
+        if plain is not None and plain.upper() == "NULL":
+            items[-1] = None
+        start = item.end()
+    return items if start == len(text) else None
 
 
 def number(text: str, place: Place) -> Literal:
@@ -237,9 +351,6 @@ def _meet(first: Type, second: Type, *, place: Place) -> Type:
 def _mismatch(first: Type, second: Type, *, place: Place) -> Refusal:
     hint = "Cast one of them with CAST(x AS type)."
     return Refusal("type", f"{first} and {second} do not go together here.", hint=hint, place=place)
-
-
-_DAYS = Literal(1, BIGINT)
 
 
 def arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:

@@ -1,1 +1,0 @@
-"""Allow-list of functions, their signatures, and the coercion of their arguments."""
