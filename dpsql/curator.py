@@ -353,8 +353,8 @@ def _materialize_in_schema(
 ) -> dict[str, str]:
     """Materialize tables in the database of an engine, and check that sessions can read them."""
     from dpsql.engines.base import SchemaReader
+    from dpsql.materialized.build import RemoteData, materialize_in_schema
     from dpsql.materialized.lookup import find_build
-    from dpsql.materialized.remote_build import RemoteData, materialize_in_schema
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.open_engine import list_sources, open_schema_writer
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from dpsql.engines import AttachedTable, CsvFile, Engine, RemoteFiles, ResultEvaluator
     from dpsql.engines.pool import EnginePool, PublicEngines
+    from dpsql.engines.postgres_writer import PostgresWriter
     from dpsql.engines.sources import Folder
-    from dpsql.materialized.remote_build import SchemaWriter
+    from dpsql.engines.spark import SparkWriter
 
     Sources = Mapping[str, Path | CsvFile | Folder | RemoteFiles | None]
 
@@ -163,7 +164,7 @@ def _open_remote(given: DataSource, policy: Policy, *, sources: Sources, materia
 
 def open_schema_writer(
     source: DataSource, engine: Engine, *, sources: Sources, url: str | None
-) -> AbstractContextManager[SchemaWriter]:
+) -> AbstractContextManager[PostgresWriter | SparkWriter]:
     """Return the writer of materialized tables in the database of a source: at its own address, or at another."""
     from dpsql.engines.base import SchemaReader
 

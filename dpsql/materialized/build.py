@@ -1,28 +1,39 @@
 """Builder of materialized tables, for `dpsql materialize`.
 
-Each build writes a new file, and then state.json names it in place of the old one. Open sessions continue to read the
-old file, and new sessions find one of the two, complete.
+For tables of DuckDB and files, each build writes a new file, and then state.json names it in place of the old one. Open
+sessions continue to read the old file, and new sessions find one of the two, complete. A build only adds the appended
+rows if all rows of the last build are unchanged: for a table of DuckDB, if the number and checksum of the rows up to
+the last one read are the same; for a folder, if its files are.
 
-A build only adds the appended rows if all rows of the last build are unchanged: for a table of DuckDB, if the number
-and checksum of the rows up to the last one read are the same; for a folder, if its files are. Otherwise it reads all
-rows again, which takes longer and gives the same result.
+In another database the tables are in a schema of their own. Their names are a digest of all that they mean: the table,
+its unit, the sets of columns with their types, and the bounds. Tables of one name are therefore the same question asked
+of the data at another time, and an open session may read either. All tables of a build are made from one snapshot.
+Only new rows are added if the engine can tell which these are, and that all rows of the last build are still there.
+
+Otherwise a build reads all rows again, which takes longer and gives the same result.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpsql.dialects import ENUM
-from dpsql.engines import Column
+from dpsql.engines import Column, Engine
 from dpsql.engines.duckdb.catalog import describe
 from dpsql.engines.duckdb.materialization_writer import MADE, MaterializationWriter, open_writer
 from dpsql.engines.sources import Folder
+from dpsql.engines.spark import SparkWriter
 from dpsql.errors import EngineError, PolicyError
 from dpsql.materialized.lookup import (
     FileFingerprint,
@@ -31,10 +42,14 @@ from dpsql.materialized.lookup import (
     Source,
     convert_enum,
     describe_schema,
+    describe_table,
     find_place,
+    find_relation,
     list_summed,
+    list_tables,
     name_counts,
     name_pairs,
+    parse_descriptions,
     read_fingerprints,
     read_state,
     write_state,
@@ -42,8 +57,12 @@ from dpsql.materialized.lookup import (
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.toml import spell
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.tree import parse_type
-from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
+from dpsql.sql.ir.tree import Type, parse_type
+from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements, RemoteSet
+
+if TYPE_CHECKING:
+    from dpsql.engines.postgres_writer import PostgresWriter
+
 
 _APPENDED = "dpsql appended"
 _ROW_NUMBER = "rowid"
@@ -72,9 +91,7 @@ def materialize(policy: Policy, data: Data, *, name: str) -> str:
     """
     table, folder = policy.tables[name], policy.materialized
     if folder is None or not isinstance(table, PrivateTable) or not table.materialized:
-        hint = 'List sets of its columns in the policy, such as materialized = [["article"]].'
-        reason = f'The policy lists no columns to materialize for the table "{name}".'
-        raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
+        raise _lists_none(policy, name)
     done = None
     with _lock_folder(folder):
         known = read_state(folder)
@@ -152,8 +169,9 @@ def _write_file(
     with open_writer(
         data.database, sources, file=file, memory_limit=limits.memory_limit, threads=limits.threads
     ) as writer:
-        kept = _describe_table(writer, table, name=name, file=file.name)
-        _check_collations(policy, writer, kept=kept, name=name)
+        stored = describe(writer.connection, name, relation=writer.paths[name]).columns
+        kept = replace(_describe_table(table, stored), file=file.name)
+        _check_collations(policy, stored, kept=kept, name=name)
         same = last is not None and set(kept.columns) == set(last.columns) and kept.has_measures_of(last)
         kept = replace(kept, columns=last.columns) if last is not None and same else kept
         build = _TableBuild(writer, kept, name)
@@ -176,24 +194,31 @@ def _find_appended_files(source: Source, last: MaterializedTable | None) -> Fold
     return replace(source, files=new) if new else None
 
 
-def _describe_table(writer: MaterializationWriter, table: PrivateTable, *, name: str, file: str) -> MaterializedTable:
-    """Return the materialized table to build, with column names as the data has them."""
-    stored = describe(writer.connection, name, relation=writer.paths[name]).columns
-    spelled = {fold(column.name): column.name for column in stored}
-    columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.materialized)
-    types = {fold(column.name): column.type for column in stored}
+def _lists_none(policy: Policy, name: str) -> PolicyError:
+    hint = 'List sets of its columns in the policy, such as materialized = [["article"]].'
+    reason = f'The policy lists no columns to materialize for the table "{name}".'
+    return PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
+
+
+def _describe_table(table: PrivateTable, stored: Iterable[Column]) -> MaterializedTable:
+    """Return the materialized table to build, without a file, with column names as the data has them."""
+    columns = {fold(column.name): column for column in stored}
+    sets = tuple(tuple(columns[fold(name)].name for name in each) for each in table.materialized)
     sums = tuple(
-        MaterializedSum(spelled[fold(column)], types[fold(column)], low, high)
-        for column, low, high in list_summed(table)
+        MaterializedSum(columns[fold(name)].name, columns[fold(name)].type, low, high)
+        for name, low, high in list_summed(table)
     )
-    unit = spelled[fold(table.privacy_unit or "")]
-    return MaterializedTable(file, "", unit, columns, 0, (), table.bounds.rows, sums)
+    unit = columns[fold(table.privacy_unit or "")].name
+    return MaterializedTable("", "", unit, sets, 0, (), table.bounds.rows, sums)
 
 
-def _check_collations(policy: Policy, writer: MaterializationWriter, *, kept: MaterializedTable, name: str) -> None:
+def _draw_salts(tokens: Callable[[int], bytes]) -> tuple[int, int]:
+    return int.from_bytes(tokens(8)), int.from_bytes(tokens(8))
+
+
+def _check_collations(policy: Policy, stored: Iterable[Column], *, kept: MaterializedTable, name: str) -> None:
     """Refuse columns with a collation before a statement reads rows: DuckDB may not bind one with two of them."""
     read = {kept.unit, *(column for each in kept.columns for column in each)}
-    stored = describe(writer.connection, name, relation=writer.paths[name]).columns
     found = [spell(column.name) for column in stored if column.name in read and column.collation]
     if found:
         has = f"The column {found[0]} has a collation" if len(found) == 1 else f"{', '.join(found)} have a collation"
@@ -212,7 +237,7 @@ class _TableBuild:
 
     def make(self, tokens: Callable[[int], bytes]) -> None:
         """Build from all rows, with new salts."""
-        writer, salts = self.writer, (int.from_bytes(tokens(8)), int.from_bytes(tokens(8)))
+        writer, salts = self.writer, _draw_salts(tokens)
         writer.run((f'DROP TABLE "{MADE}"."main"."{table}"', []) for table in writer.definitions())
         salted = f"CREATE TABLE {_SALTS} AS SELECT CAST($1 AS UBIGINT) AS first, CAST($2 AS UBIGINT) AS second"
         writer.run([(salted, list(salts))])
@@ -323,3 +348,154 @@ def _remove_unused_files(folder: Path, used: set[str]) -> None:
         if file.name not in used:
             with suppress(OSError):
                 file.unlink()
+
+
+_PREFIX = "m_"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteData:
+    """Open engine of sessions, the data version, and a source of secret random bytes.
+
+    With `again`, all rows are read.
+    """
+
+    engine: Engine
+    version: int
+    tokens: Callable[[int], bytes]
+    again: bool = False
+
+
+def materialize_in_schema(
+    policy: Policy, data: RemoteData, *, writer: PostgresWriter | SparkWriter, name: str
+) -> tuple[str, tuple[FileFingerprint, ...]]:
+    """Materialize one table, and return "appended", "made" or, if no row was added, "current", and the build's stamps.
+
+    Raises `PolicyError` for a table that cannot be materialized, and `EngineError` if the build fails; the last build
+    then stays in use.
+    """
+    table = policy.tables[name]
+    if not isinstance(table, PrivateTable) or not table.materialized:
+        raise _lists_none(policy, name)
+    if writer.is_filtered(data.engine.relation(name)):
+        reason = "The table has row-level security, which rows in another table would escape."
+        hint = "Materialize a view that shows the rows which sessions may read, or leave materialized out."
+        raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}.materialized"))
+    build = _RemoteBuild(writer, data, table, name)
+    if isinstance(writer, SparkWriter):
+        return build.publish(writer)
+    with writer.transaction():
+        return build.replace(writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteBuild:
+    """Build of one table."""
+
+    writer: PostgresWriter | SparkWriter
+    data: RemoteData
+    table: PrivateTable
+    name: str
+
+    def publish(self, writer: SparkWriter) -> tuple[str, tuple[FileFingerprint, ...]]:
+        """Make the tables of all rows, under names of this build alone."""
+        kept = self._describe()
+        kept = replace(kept, file=f"{kept.file}_{kept.stamps[0][0]}")
+        self._make(kept, _draw_salts(self.data.tokens))
+        writer.publish(self.name, describe_table(kept), tables=list_tables(kept))
+        return "made", kept.stamps
+
+    def replace(self, writer: PostgresWriter) -> tuple[str, tuple[FileFingerprint, ...]]:
+        """Add rows if that is possible, else make the tables; then record it, and drop tables of earlier meanings."""
+        kept, relation = self._describe(), self.data.engine.relation(self.name)
+        before, there = parse_descriptions(writer.read_state()), writer.tables()
+        unused = _find_unused(there, used={each.file for each in (*before.values(), kept)})
+        known, names, hidden = before.get(self.name), list(list_tables(kept)), writer.read_secrets(self.name)
+        is_same = known is not None and known.file == kept.file and set(names) <= there and not self.data.again
+        new = None
+        if is_same and hidden is not None:
+            new = writer.copy_new_rows(relation, sorted(_read_names(kept)), mark=hidden[1])
+        if hidden is None or new is None:
+            salts, done = _draw_salts(self.data.tokens), "made"
+            for at, (pairs, counts) in enumerate(self._make(kept, salts)):
+                writer.index(pairs, [kept.unit])
+                if kept.columns[at]:
+                    writer.index(counts, kept.columns[at])
+            mark = writer.mark_rows(relation)
+            writer.commit()
+            writer.replace_tables(names, dropped=unused)
+        else:
+            salts, done = hidden[0], "appended" if new else "current"
+            if new:
+                self._append(writer, kept, salts=salts, new=new)
+            mark = writer.mark_rows(relation)
+            writer.replace_tables([], dropped=unused)
+        writer.write_state(self.name, describe_table(kept), salts=salts, mark=mark)
+        return done, kept.stamps
+
+    def _describe(self) -> MaterializedTable:
+        """Return the materialized table to build, with the digest of all that it means as the file."""
+        place = find_relation(self.data.engine, self.name)
+        kept = replace(_describe_table(self.table, self.data.engine.columns(self.name)), place=place)
+        types = [(name, self._types[name].name) for name in sorted({kept.unit, *chain(*kept.columns)})]
+        meaning = json.dumps([asdict(kept), types], default=str)
+        file = _PREFIX + hashlib.sha256(meaning.encode()).hexdigest()[:16]
+        stamp = self.data.tokens(8).hex(), 0, time.time_ns()
+        return replace(kept, file=file, data_version=self.data.version, stamps=(stamp,))
+
+    def _make(self, kept: MaterializedTable, salts: tuple[int, int]) -> list[tuple[str, str]]:
+        """Make the tables of all sets, and return the names of the pairs and counts of each."""
+        made = []
+        for at, each in enumerate(self._sets(kept, salts)):
+            pairs, counts = (f"{kept.file}_{name(at)}" for name in (name_pairs, name_counts))
+            place = self.writer.create(pairs, each.make_pairs())
+            self.writer.create(counts, each.make_counts(place))
+            made.append((pairs, counts))
+        return made
+
+    def _append(
+        self, writer: PostgresWriter, kept: MaterializedTable, *, salts: tuple[int, int], new: tuple[str, ...]
+    ) -> None:
+        for each in self._sets(kept, salts, scratch=writer.scratch):
+            writer.run(each.add_rows(new))
+            for nulls in writer.rows(*each.null_patterns):
+                writer.run(each.change_counts(nulls))
+            writer.run(each.drop_scratch())
+
+    def _sets(self, kept: MaterializedTable, salts: tuple[int, int], *, scratch: str = "") -> Iterator[RemoteSet]:
+        source, dialect = self.data.engine.relation(self.name), self.data.engine.dialect
+        types = tuple(parse_type(each.type) for each in kept.sums)
+        for at, columns in enumerate(kept.columns):
+            pairs, counts = ((self.writer.schema, f"{kept.file}_{name(at)}") for name in (name_pairs, name_counts))
+            yield RemoteSet(
+                source,
+                kept.unit,
+                columns,
+                pairs,
+                counts,
+                salts,
+                measures=kept.measures,
+                types=types,
+                dialect=dialect,
+                kinds=self._types,
+                scratch=scratch,
+            )
+
+    @property
+    def _types(self) -> dict[str, Type]:
+        columns = self.data.engine.columns(self.name)
+        return {column.name: parse_type(column.type, column.collation) for column in columns}
+
+
+def _read_names(kept: MaterializedTable) -> set[str]:
+    """Return the names of the columns that are read."""
+    return {kept.unit, *chain(*kept.columns), *(each.column for each in kept.sums)}
+
+
+def _find_unused(there: Iterable[str], *, used: set[str]) -> list[str]:
+    """Return the tables of the schema that neither this build nor the last one of a table has."""
+    return [
+        table
+        for table in sorted(there)
+        if table.startswith(_PREFIX) and not any(table.startswith(f"{file}_") for file in used)
+    ]

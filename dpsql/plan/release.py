@@ -249,7 +249,8 @@ class _ReadRows:
         unknown = column.take(int64_array(self.rows[row - known] for row in rows if row >= known))
         named = self.names.column(at).take(int64_array(row for row in rows if row < known))
         both = pa.chunked_array([*named.cast(type_).chunks, *unknown.cast(type_).chunks], type_)
-        order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")  # where each is in both
+        # rows [7, 1, 9, 0] with known = 5 are in both as [1, 0, 7, 9]: taken from the places [2, 0, 3, 1]
+        order = np.argsort(np.array(rows, np.int64) >= known, kind="stable")
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
         return both.take(int64_array(places))
@@ -266,6 +267,7 @@ def _join_names(plan: Plan, table: pa.Table) -> _ReadRows:
     groups, expected, names = _read_groups(plan, table), plan.spec.rows, plan.query.names
     if not expected.known or not isinstance(names, ReleasedNames):
         return _ReadRows(groups, table, None, None)
+    # each row has the number of its name by Arrow, -1 without one, and whether the engine takes it for a known name
     found = match_names(table.columns[: len(plan.query.keys)], names)
     named = found >= 0 if groups.read is None else groups.read.is_named
     present = np.flatnonzero((found >= 0) & named)
@@ -297,6 +299,7 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     beside = (expected.partitions > 0) + (expected.cut is not None) + has_total
     if len(columns) != 1 + expected.others + expected.weighted + beside:
         raise refuse_result()
+    # count[, weight][, further measures][, number of units][, place of the cut][, partition], taken from the end
     measures = read_int64(columns)
     partitions = measures.pop() if expected.partitions else None
     read = None if expected.cut is None else ReadPlaces(expected.places or expected.cut.open, measures.pop())

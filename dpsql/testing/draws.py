@@ -43,12 +43,14 @@ from dpsql.testing.queries import (
     list_columns,
     open_kit,
     open_tables,
+    rewrite_query,
     run_statement,
 )
 from dpsql.testing.tables import TABLES
 
 BOUNDS = (1, 5, 20)
 _KEYS = ["article", "country, n", "flag, article, small"]
+_PAIRS = "SELECT {} FROM reads GROUP BY ALL TOP 9 PRIVATE"
 Group = tuple[object, ...]
 Digest = Callable[[str], str]
 
@@ -64,24 +66,31 @@ def draws_by_sha256(opened: OpenEngine) -> bool:
     return "mix" not in forms and "draw TEXT" in forms and forms["draw TEXT"] == forms.get("sha256 TEXT")
 
 
-def find_draw_faults(opened: OpenEngine) -> Iterator[str]:
+def find_draw_faults(opened: OpenEngine, bounds: Sequence[int] = BOUNDS) -> Iterator[str]:
     """Yield a line for each query in which other groups than those with the smallest draws are kept."""
-    return (fault for columns in _KEYS for groups in BOUNDS if (fault := _find_fault(opened, columns, groups=groups)))
+    for columns in _KEYS:
+        pairs = answer_query(SuiteQuery("pairs", _PAIRS.format(f"{columns}, user_id"), "all"), opened)
+        for groups in bounds if pairs is not None else ():
+            if fault := _find_fault(opened, columns, list_columns(pairs)[:-1], groups=groups):
+                yield fault
 
 
-def _find_fault(opened: OpenEngine, columns: str, *, groups: int) -> str:
-    text, bound = f"SELECT {columns}, user_id FROM reads GROUP BY ALL TOP 9 PRIVATE", Bound(groups, SALTS)
-    everything = answer_query(SuiteQuery("pairs", text, "all"), opened)
-    if everything is None or answer_query(SuiteQuery("bounded", text, "all", bound=bound), opened) is None:
+def _find_fault(opened: OpenEngine, columns: str, pairs: list[list[object]], *, groups: int) -> str:
+    """Compare one bound; `pairs` are the columns of all keys and units, of which each begins with its type."""
+    bound = Bound(groups, SALTS)
+    if (
+        rewrite_query(SuiteQuery("bounded", _PAIRS.format(f"{columns}, user_id"), "all", bound=bound), opened.catalog)
+        is None
+    ):
         return ""  # the keys are refused
     weights = [round(2**20 / math.sqrt(at)) for at in range(1, groups + 1)]
-    pairs = zip(*(column[1:] for column in list_columns(everything)[:-1]), strict=True)
-    kept = _draw(pairs, groups, digest=_sha256 if draws_by_sha256(opened) else _md5).values()
+    rows = zip(*(column[1:] for column in pairs), strict=True)
+    kept = _draw(rows, groups, digest=_sha256 if draws_by_sha256(opened) else _md5).values()
     counts = Counter(group for own in kept for group in own)
     weighed: Counter[Group] = Counter()
     for own in kept:
         weighed.update(dict.fromkeys(own, weights[len(own) - 1]))
-    bounded = text.replace(", user_id FROM", " FROM")
+    bounded = _PAIRS.format(columns)
     for rewrite, expected in (
         ("all", {group: (count,) for group, count in counts.items()}),
         ("weighted", {group: (counts[group], weight) for group, weight in weighed.items()}),

@@ -95,7 +95,7 @@ def test_a_kit_that_is_not_there_is_refused(name: str, code: str) -> None:
 
 
 def test_a_kit_is_found_by_an_entry_point_and_called_with_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("mine", "dpsql.testing.kits.postgres:create_kit", kit.GROUP)
+    point = EntryPoint("mine", "dpsql.testing.kits:create_postgres", kit.GROUP)
     monkeypatch.setattr(kit, "entry_points", EntryPoints([point]).select)
     assert find_kit("mine", "postgresql://nowhere/").name == "postgres"
     with pytest.raises(UsageError):

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psycopg
 
-from dpsql.confinement import launcher, measures, system_calls
+from dpsql.confinement import measures, system_calls
 from dpsql.server.catalog import _starting
 
 LAST = "main(sys.argv[2:])"
 UNCONFINED = f"""
-import dpsql.confinement.launcher as launcher
+import dpsql.confinement.measures as launcher
 launcher.leave_network = launcher.leave_shared_memory = lambda **_: True
 launcher.limit_resources = launcher.end_with_parent = lambda _: True
 launcher.bound_processes = lambda _: True
@@ -142,7 +142,7 @@ def main() -> None:
     """Try everything in the folder of the command line, and print what was found."""
     folder = Path(sys.argv[1])
     if "--unconfined" in sys.argv:
-        launcher.COMMAND = launcher.COMMAND.replace(LAST, UNCONFINED)
+        measures.COMMAND = measures.COMMAND.replace(LAST, UNCONFINED)
     if "--ordinary" in sys.argv:
         from support.escapes import become_ordinary
 

@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 from support.bigquery_kit import start_zetasql, write_credentials
 
 from dpsql.engines.bigquery import BigQueryEngine
-from dpsql.testing.kits.warehouses import Fields, Rows, create_bigquery
+from dpsql.testing.warehouse_kits import Fields, Rows, create_bigquery
 
 __all__ = ["KIT"]
 

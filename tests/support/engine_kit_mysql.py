@@ -10,16 +10,16 @@ from support.mysql_kit import start_server
 
 from dpsql.engines import Engine
 from dpsql.testing import Kit
-from dpsql.testing.kits.mysql import create_kit
+from dpsql.testing.kits import create_mysql
 
 __all__ = ["MARIADB", "MYSQL"]
 
 
 def _create(name: str) -> Kit:
     def open_kit(tables: Mapping[str, pa.Table]) -> Engine:
-        return create_kit(start_server(name).url("mysql")).open(tables)
+        return create_mysql(start_server(name).url("mysql")).open(tables)
 
-    return replace(create_kit(f"{name}://root@/mysql"), name=name, open=open_kit)
+    return replace(create_mysql(f"{name}://root@/mysql"), name=name, open=open_kit)
 
 
 MARIADB, MYSQL = _create("mariadb"), _create("mysql").sample(24)

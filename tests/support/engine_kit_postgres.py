@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from support.postgres_kit import server
 
-from dpsql.testing.kits.postgres import create_kit
+from dpsql.testing.kits import create_postgres
 
 __all__ = ["KIT"]
 
-KIT = replace(create_kit(server().url("public").partition("&")[0]), share=4)
+KIT = replace(create_postgres(server().url("public").partition("&")[0]), share=4)

@@ -3,7 +3,7 @@
 from support.postgres_kit import server
 from support.redshift_kit import RedshiftOnPostgres
 
-from dpsql.testing.kits.warehouses import create_redshift
+from dpsql.testing.warehouse_kits import create_redshift
 
 __all__ = ["KIT"]
 

@@ -2,7 +2,7 @@
 
 from support.snowflake_kit import fakesnow_address
 
-from dpsql.testing.kits.warehouses import create_snowflake
+from dpsql.testing.warehouse_kits import create_snowflake
 
 __all__ = ["KIT"]
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Engine
-from dpsql.testing.kits import files
-from dpsql.testing.kits.files import OPTIONS, URL
-from dpsql.testing.kits.files import open_spark as opened
-from dpsql.testing.kits.files import write_folders as laid
+from dpsql.testing import kits
+from dpsql.testing.kits import OPTIONS, URL
+from dpsql.testing.kits import open_spark as opened
+from dpsql.testing.kits import write_folders as laid
 
 __all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
 
@@ -30,12 +30,12 @@ def require() -> None:
 
 def folder() -> Path:
     require()
-    return files.make_folder("spark")
+    return kits.make_folder("spark")
 
 
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
     require()
-    return files.SPARK.open(tables)
+    return kits.SPARK.open(tables)
 
 
-KIT = replace(files.SPARK, open=_open, every=12)
+KIT = replace(kits.SPARK, open=_open, every=12)

@@ -15,10 +15,10 @@ __all__ = ["KITS", "kit_of"]
 
 _PLACES = {
     "clickhouse": "support.engine_kit_clickhouse:KIT",
-    "datafusion": "dpsql.testing.kits.files:DATAFUSION",
+    "datafusion": "dpsql.testing.kits:DATAFUSION",
     "mariadb": "support.engine_kit_mysql:MARIADB",
     "mysql": "support.engine_kit_mysql:MYSQL",
-    "portable": "dpsql.testing.kits.portable:KIT",
+    "portable": "dpsql.testing.kit:PORTABLE_KIT",
     "postgres": "support.engine_kit_postgres:KIT",
     "redshift": "support.engine_kit_redshift:KIT",
     "spark": "support.engine_kit_spark:KIT",

@@ -24,8 +24,8 @@ from dpsql.dialects.warehouses import TRINO
 from dpsql.engines import Column, Engine, Registered, RemoteEngine, Statement
 from dpsql.engines.warehouse import list_texts
 from dpsql.testing import Kit
-from dpsql.testing.kits.warehouses import fit_calendar, reach_calendar
 from dpsql.testing.tables import fit_table
+from dpsql.testing.warehouse_kits import fit_calendar, reach_calendar
 
 __all__ = ["KIT"]
 

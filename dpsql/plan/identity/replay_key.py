@@ -338,7 +338,7 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
                 parts.append([name, _encode(content, inside)])
         elif name == numbered:
             parts.append(numbers.of(content))
-        elif nested and name == "source":
+        elif nested and name == "source":  # x IN (SELECT ...): its relations are numbered again, beside those around it
             parts.append({Derived.__name__: _encode_fields(content, _Numbers(), inside=_Numbers(numbers))})
         else:
             parts.append(_encode(content, inside))

@@ -92,6 +92,7 @@ def _center_average(total: Measure, rows: Measure) -> Measure | None:
     half = (most - least) / 2
     if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
         return None
+    # AVG(x) with x from 0 to 10 is 5 + SUM(x - 5) / COUNT(x), to whose sum a row adds at most 5 in place of 10
     steps = count_half(total, half, most=MOST_STEPS // 2 // most_rows)
     if steps is None:
         return None

@@ -102,6 +102,7 @@ def bound_expression(
     """Return what one unit adds to the sum of an expression over the rows of a query where a condition holds."""
     level = _Level(totals, body, condition)
     found = level.find(expression) or _constant(Fraction(0))
+    # SUM(2 * x) of 3 rows of a unit, x from 0 to 500 and their sum at most 800: 1,600 by the sum, 3,000 by the rows
     most = min(level.total(found.up), level.times_rows(max(found.high, 0)))
     least = -min(level.total(found.down), level.times_rows(max(-found.low, 0)))
     return ExpressionBounds(least, most, found.low, found.high)
@@ -326,13 +327,16 @@ class _Level:
         self.bases[each_row] = self._total_part(_EVERY_ROW)
 
         def move(form: _Form) -> _Form:
+            # 1 for every row that the subquery reads is, outside, 1 for every row that the groups are made of
             return None if form is None else {each_row if part == _EVERY_ROW else part: form[part] for part in form}
 
         match expression:
             case Cast(argument=argument) if _has_aggregate(argument):
                 found = self.find_aggregate(argument, group)  # of the exact sum, which is NULL where it does not fit
                 return found if expression.type.is_number else _UNKNOWN
-            case Case(default=Call() as default) if _has_aggregate(default):  # canonical
+            case Case(default=Call() as default) if _has_aggregate(
+                default
+            ):  # one zero and one NaN, in place of several
                 return self.find_aggregate(default, group)
             case Call(function=function) if function in _COUNTS:
                 most = self._total_part(_EVERY_ROW)

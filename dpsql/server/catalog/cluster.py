@@ -28,7 +28,7 @@ from pathlib import Path
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from dpsql.confinement import launcher
+from dpsql.confinement import measures
 from dpsql.confinement.measures import select_measures
 from dpsql.dialects import quote_name, quote_path, quote_text, write_name
 from dpsql.engines.scratch import ScratchFolder
@@ -126,7 +126,7 @@ class Cluster:
     def confinement(self) -> tuple[str, ...]:
         """The measures in force, as it reported them when it was started."""
         with suppress(OSError):
-            return select_measures((self.folder / launcher.REPORT).read_text(encoding="utf-8").splitlines())
+            return select_measures((self.folder / measures.REPORT).read_text(encoding="utf-8").splitlines())
         return ()
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class Cluster:
         words += [word for setting in _SETTINGS for word in ("-c", setting)]
         whom = (str(number) for number in _who()[:2] if number is not None)
         readable = [str(programs.parent), *map(str, programs.parents[2].glob(f"{_PACKAGE}.libs"))]
-        launching = [sys.executable, "-I", "-S", "-c", launcher.COMMAND, str(Path(launcher.__file__).parents[1])]
+        launching = [sys.executable, "-I", "-S", "-c", measures.COMMAND, str(Path(measures.__file__).parents[1])]
         launching += [str(self.folder), str(_MEMORY), ":".join(whom), *readable, "--"]
         return subprocess.Popen(  # noqa: S603 - our own words and the package's programs
             ["/bin/sh", "-c", _KEEPER, "sh", str(self.folder), *launching, *words],

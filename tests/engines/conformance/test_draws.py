@@ -13,7 +13,7 @@ from support.fuzzing import WHOLE
 from dpsql.engines import Engine
 from dpsql.testing import Kit
 from dpsql.testing.draws import check_draws, has_keyed_hash
-from dpsql.testing.kits.portable import PORTABLE, PortableEngine
+from dpsql.testing.kit import PORTABLE, PortableEngine
 from dpsql.testing.queries import open_kit
 
 HASH, MIX = "hash(xor(hash({0}), hash({1})))", "hash(xor({0}, hash({1})))"

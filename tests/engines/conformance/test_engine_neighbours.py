@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from support.engine_kits import KITS, kit_of
 
-from dpsql.testing.neighbours import find_excess, open_neighbours
 from dpsql.testing.queries import load_queries
-from dpsql.testing.suite import compare_neighbours
+from dpsql.testing.suite import compare_neighbours, find_excess, open_neighbours
 
 
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])

@@ -29,7 +29,7 @@ DIALECTS = {
     "datafusion": "dpsql.dialects.datafusion:DATAFUSION",
     "mariadb": "dpsql.dialects.mysql:MARIADB",
     "mysql": "dpsql.dialects.mysql:MYSQL",
-    "portable": "dpsql.testing.kits.portable:PORTABLE",
+    "portable": "dpsql.testing.kit:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
     "redshift": "dpsql.dialects.warehouses:REDSHIFT",
     "snowflake": "dpsql.dialects.warehouses:SNOWFLAKE",

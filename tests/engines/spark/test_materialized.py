@@ -19,7 +19,7 @@ from dpsql.connect import open_session
 from dpsql.curator import check_policy, materialize
 from dpsql.engines import Engine
 from dpsql.engines import spark as spark_engine
-from dpsql.materialized import remote_build
+from dpsql.materialized import build
 from dpsql.open_engine import open_engine
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -57,7 +57,7 @@ def opened(known: dpsql.Policy, *, materialized: bool = True) -> Iterator[tuple[
 
 
 def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_build._RemoteBuild, "_draw_salts", lambda _: SALTS)
+    monkeypatch.setattr(build, "_draw_salts", lambda _: SALTS)
     known = spark_policy(tmp_path, schema="same", sets=((), *SETS[:1]), bounds=BOUNDS)
     assert materialize(known) == {"reads": "made"}
     read = dict[str, int]()

@@ -15,7 +15,7 @@ import pytest
 from support import spark_cluster_trial
 from support.engine_kit_spark import require
 
-from dpsql.testing.kits.portable import KIT as PORTABLE
+from dpsql.testing.kit import PORTABLE_KIT as PORTABLE
 
 pytestmark = pytest.mark.xdist_group("spark")
 HERE = Path(spark_cluster_trial.__file__)

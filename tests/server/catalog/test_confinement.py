@@ -21,7 +21,7 @@ import pytest
 from support import catalog_escapes
 from support.escapes import TRIED
 
-from dpsql.confinement import launcher
+from dpsql.confinement import measures as confine
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
 from dpsql.server.catalog import _connect_when_ready, try_confinement
@@ -147,10 +147,10 @@ def test_native_code_in_the_server_forks_and_does_nothing_else(tmp_path: Path) -
         code = f"probes = {probes}\n{TRIED}\ndone = [name for name, act in ACTS.items() if tried(act)]\n"
         code += f"print(done, file=open({str(done)!r}, 'w'))"
         python = [sys.executable, "-I", "-S", "-c"]
-        words = [*python, launcher.COMMAND, str(Path(launcher.__file__).parents[1]), str(inside), str(1 << 30)]
+        words = [*python, confine.COMMAND, str(Path(confine.__file__).parents[1]), str(inside), str(1 << 30)]
         words += ["", sys.prefix, sys.base_prefix, "--", *python, code]
         subprocess.run(words, check=True, timeout=60)
-    measures = (inside / launcher.REPORT).read_text().split("\n")
+    measures = (inside / confine.REPORT).read_text().split("\n")
     if not {"files", "system calls"} <= set(measures):
         pytest.skip("this kernel has not both Landlock and seccomp")
     # modes do not change; of other processes, kernels whose Landlock has no scopes let it signal those of its user

@@ -230,7 +230,7 @@ def test_what_one_user_leaves_unread_is_limited_and_takes_nothing_from_another(s
             "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        client = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        client = socket.create_connection(("127.0.0.1", served.port), timeout=60)
         client.sendall(head.encode() + body)
         return client
 

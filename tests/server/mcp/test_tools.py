@@ -168,7 +168,7 @@ def test_what_is_not_answered_is_an_error_of_the_tool(
 
 def test_a_short_budget_is_said_and_not_charged(served: Served) -> None:
     token = served.token("metabase")
-    for k in (20, 21):
+    for k in range(20, 60):  # noise decides how much each of them is charged
         result = call(
             served,
             "query",

@@ -16,7 +16,7 @@ from dpsql.engines import Column, Engine, Exact, Registered, Statement, open_exa
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.mechanisms.gate import Look
 from dpsql.session import Session
-from dpsql.testing.kits.portable import PortableEngine
+from dpsql.testing.kit import PortableEngine
 
 CROWDS = {"moon": 900, "sun": 800, "star": 700, "comet": 300} | {f"dust {at:03}": 1 + at % 3 for at in range(300)}
 FEW = dpsql.Limits(max_k=50, max_k_bar=5_000, max_rows_fetched=100)

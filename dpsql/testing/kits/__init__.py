@@ -1,1 +1,0 @@
-"""Kits of engines that are in this package, each the KIT of a module."""
