@@ -23,7 +23,8 @@ from support.escapes import TRIED
 from dpsql.confinement.measures import MEASURES
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb import protocol
-from dpsql.engines.duckdb.worker_engine import WorkerEngine, _Worker
+from dpsql.engines.duckdb.protocol import WorkerProcess
+from dpsql.engines.duckdb.worker_engine import WorkerEngine
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -93,7 +94,7 @@ def failed(engine: WorkerEngine, sql: str = COUNT) -> None:
     assert caught.value.__context__ is None
 
 
-def worker_of(engine: WorkerEngine) -> _Worker:
+def worker_of(engine: WorkerEngine) -> WorkerProcess:
     assert engine._worker is not None
     return engine._worker
 
@@ -420,6 +421,7 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 LEAVING = """
 import sys
 from dpsql.confinement.measures import MEASURES
+from dpsql.engines.duckdb.protocol import WorkerProcess
 from dpsql.engines.duckdb.worker_engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)
