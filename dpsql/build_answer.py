@@ -27,8 +27,8 @@ from dpsql.receipt import Receipt, Total
 from dpsql.report.balance import Balance, count_admitted, find_larger_part, read_balance
 from dpsql.report.bound_notes import describe_bounds, describe_quantiles
 from dpsql.report.notes import explain_short_answer
+from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.ir.statements import Output
-from dpsql.terms import SessionDependencies
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dpsql import engines, errors
 from dpsql import plan as planning
 from dpsql.ledger import base as ledgers
-from dpsql.terms import SessionDependencies
+from dpsql.session_dependencies import SessionDependencies
 
 _LIBRARIES = ("pyarrow", "pyarrow.compute", "pyarrow.ipc")  # of every release
 Execute = Callable[[engines.Statement], engines.Exact]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.engines import load_libraries
 from dpsql.errors import LedgerError, MemoryLedgerWarning, UngrantedBudgetWarning, UsageError
-from dpsql.open_engine import open_engine, open_evaluator, public_engines
+from dpsql.open_engine import open_engine, open_evaluator, public_engines, report_confinement
 from dpsql.policy import (
     IN_MEMORY,
     DatabaseUrl,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from dpsql.engines import Engine, PublicStatements, ResultEvaluator
     from dpsql.ledger import Ledger
+    from dpsql.report.policy_check import Check
     from dpsql.session import Session
     from dpsql.terms import Terms
 
@@ -105,7 +106,8 @@ def open_session(
     from dpsql.policy.tables import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
-    from dpsql.terms import SessionDependencies, Terms
+    from dpsql.session_dependencies import SessionDependencies
+    from dpsql.terms import Terms
 
     catalog = build_catalog(engine, policy)
     if policy.materialized is not None or (policy.source is not None and policy.source.materialized is not None):
@@ -246,3 +248,18 @@ def _caller_level() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
+    """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
+    from dpsql.intervals import LEVEL, ValueNoise
+    from dpsql.registration import build_catalog
+    from dpsql.report.policy_check import report_policy
+
+    stored: dict[str, tuple[tuple[str, str], ...]] = {}
+    if engine is not None:
+        build_catalog(engine, policy.only(tables))
+        stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
+    found = report_policy(policy, stored, reach=lambda noisy: ValueNoise(noisy.variance, noisy.scale).reach(LEVEL))
+    isolation = policy.engine.isolation if engine is None else engine.isolation
+    return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import open_budget, reopen_ledger, require_psycopg
+from dpsql.connect import check_engine, open_budget, reopen_ledger, require_psycopg
 from dpsql.errors import EngineError, LedgerError, PolicyError, Refusal, UsageError
-from dpsql.open_engine import open_engine, report_confinement
+from dpsql.open_engine import open_engine
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
 from dpsql.quantities import Epsilon, Number
 
@@ -146,21 +146,6 @@ def _find_outdated(policy: Policy, engine: Engine, *, place: str | Path | None) 
         yield from find_unmaterialized(policy, engine)
     else:
         yield from find_outdated(policy, place, sources=list_sources(policy))
-
-
-def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
-    """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
-    from dpsql.intervals import LEVEL, ValueNoise
-    from dpsql.registration import build_catalog
-    from dpsql.report.policy_check import report_policy
-
-    stored: dict[str, tuple[tuple[str, str], ...]] = {}
-    if engine is not None:
-        build_catalog(engine, policy.only(tables))
-        stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
-    found = report_policy(policy, stored, reach=lambda noisy: ValueNoise(noisy.variance, noisy.scale).reach(LEVEL))
-    isolation = policy.engine.isolation if engine is None else engine.isolation
-    return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
 
 
 def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:

@@ -19,6 +19,7 @@ from dpsql.report.consent import Reach, find_reach, write_list_note
 from dpsql.report.forecast import simulate_recall
 from dpsql.report.free_answers import FreeAnswers
 from dpsql.report.notes import describe_need, find_waste, note_ranking
+from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis.domains import (
     find_group_query,
     find_guess_query,
@@ -28,7 +29,6 @@ from dpsql.sql.analysis.domains import (
     set_partition_values,
 )
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
-from dpsql.terms import SessionDependencies
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -39,11 +39,12 @@ from dpsql.report import free_answers
 from dpsql.report.balance import Balance, read_balance, read_balances
 from dpsql.report.consent import find_refusal
 from dpsql.report.forecast import Forecast
+from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ParameterValues
-from dpsql.terms import SessionDependencies, Terms
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa

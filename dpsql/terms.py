@@ -1,4 +1,4 @@
-"""The terms of a session, worked out once from the policy, and the parts that it works with.
+"""The terms of a session, worked out once from the policy.
 
 Terms say what may be spent, and what a query costs by default.
 
@@ -14,7 +14,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
-from dpsql import engines
 from dpsql.accounting import (
     ZCDP,
     ApproximateDP,
@@ -35,15 +34,9 @@ from dpsql.accounting import (
     total_after,
 )
 from dpsql.errors import LedgerError, PolicyError, Refusal, UsageError
-from dpsql.ledger import base as ledgers
-from dpsql.ledger.base_ledger import Ledger
-from dpsql.ledger.record import Division
-from dpsql.mechanisms import Noise
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.settings import UNLISTED
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir import literals as clocks
-from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import Option
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
@@ -321,44 +314,3 @@ def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, in
         return int(option.value)
     reason = f"{name} must be a whole number from {low} to {high}."
     raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionDependencies:
-    """Engine, ledger, catalog, terms and noise of a session, and the evaluator that computes outer SELECTs.
-
-    Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
-    With `implicit`, standard SQL over private tables is read as private. The `division` gives each unit its value,
-    where each value of a column has a budget.
-    """
-
-    engine: engines.Engine
-    ledger: Ledger
-    catalog: Catalog
-    terms: Terms
-    noise: Noise
-    evaluator: engines.ResultEvaluator
-    clock: clocks.Clock = clocks.system_clock
-    public: engines.PublicStatements | None = None
-    implicit: bool = False
-    division: Division | None = None
-
-    @property
-    def account(self) -> str | None:
-        """Name of the analyst under which answers are stored; None where analysts have no accounts."""
-        return None if self.terms.account is None else self.terms.account.name
-
-    def request(
-        self,
-        text: str,
-        worst: BudgetVector,
-        *,
-        key: str,
-        repeated: bool = True,
-        law: str = "",
-        values: tuple[str, ...] = (),
-    ) -> ledgers.Request:
-        """Return the request of this analyst to the ledger for a query of this text, worst case and key."""
-        account, most_failures = self.terms.account, self.terms.limits.failures_per_day
-        own = None if account is None else ledgers.Account(account.name, account.budget)
-        return ledgers.Request(text, worst, own, key, most_failures, repeated, law, values, self.division)

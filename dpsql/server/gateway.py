@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.answer import Answer
-from dpsql.connect import open_session
-from dpsql.curator import check_engine, read_spending
+from dpsql.connect import check_engine, open_budget, open_session
 from dpsql.engines.base import refuse_adapter_debug
 from dpsql.errors import EngineError, Error, PolicyError, Refusal, UsageError
 from dpsql.ledger.base import MAY_BE_CHARGED
@@ -39,6 +38,7 @@ from dpsql.server.queues import (
 )
 from dpsql.server.telemetry import CATALOG, DESCRIBE, FREE, PRIVATE, REPLAY, Telemetry
 from dpsql.server.users import Access, Tokens, User, Users
+from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
@@ -459,7 +459,9 @@ class _Resources:
                 self._public_queue = EngineQueue(self._public.most, max_waiting=policy.engine.max_waiting)
             self._evaluator = open_evaluator(self._engine, policy, served=True)
             stack.callback(self._evaluator.close)
-            read_spending(policy)
+            record, _ = open_budget(policy.ledger, policy, compute_terms=Terms.of_total)
+            with closing(record):  # a ledger that cannot be read is found before the first statement
+                record.entries()
             self._stack = stack.pop_all()
 
     def set_places(self) -> None:

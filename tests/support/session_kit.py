@@ -23,7 +23,7 @@ from dpsql.open_engine import open_engine, public_engines
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
 from dpsql.session import Session
-from dpsql.terms import SessionDependencies
+from dpsql.session_dependencies import SessionDependencies
 
 __all__ = [
     "COUNTS",

@@ -370,7 +370,7 @@ def _propose_by_type(name: str, kind: Type, *, share: float, table: Table) -> st
     if kind.family in _TIMES:
         days = f"date_diff('day', DATE '2026-01-01', {column})"
         bounds = "contribution_bounds_per_row => (0, 365)"
-        return f"Count days: PERCENTILE_CONT({share}, {bounds}) WITHIN GROUP (ORDER BY {days})."
+        return f"Write PERCENTILE_CONT({share}, {bounds}) WITHIN GROUP (ORDER BY {days}), which counts days."
     if kind.family is Family.BOOLEAN:
         return f"Write AVG(CAST({column} AS INTEGER)), for the share of rows where it is true."
     if kind.is_number:

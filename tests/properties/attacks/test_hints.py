@@ -114,7 +114,7 @@ FOLLOW: list[tuple[str, Follow]] = [
         r"^Write (.+\)), with your own (?:bounds|number|range)",
         lambda text, error, found: swap_fragment(text, error, found[1]),
     ),
-    (r"^Write (PERCENTILE_CONT.+\))\.$", lambda text, error, found: swap_call(text, error, found[1])),
+    (r"^Write (PERCENTILE_CONT.+\))(?:\.$|, which)", lambda text, error, found: swap_call(text, error, found[1])),
     (
         r"^Write (PRIVATE WITH \(max_rows_contributed = 20\))",
         lambda text, _, found: re.sub(r"PRIVATE$", found[1], text),

@@ -30,7 +30,8 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.report.balance import compute_balance
 from dpsql.report.policy_text import describe_policy
 from dpsql.session import Session
-from dpsql.terms import SessionDependencies, Terms
+from dpsql.session_dependencies import SessionDependencies
+from dpsql.terms import Terms
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
