@@ -91,14 +91,14 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
         for unit in {unit for unit, _ in rows} - {None}:
             fill([row for row in rows if row[0] != unit])
             fewer = look(session, plan)
-            for at, claimed in enumerate((looks.first.sensitivity, looks.second.sensitivity)):
+            for at, claimed in enumerate((looks.first.sensitivity, looks.gate.look.sensitivity)):
                 moved = abs(whole[at] - fewer[at])
                 assert moved <= claimed
                 most[at] = max(most[at], moved)
     groups = looks.max_groups_contributed or k
     assert looks.first.sensitivity == k
     assert most[0] >= min(k, groups)  # as many leaders, each by one; and all of them where number k_bar + 1 moves
-    assert most[1] >= 0.7 * looks.second.sensitivity
+    assert most[1] >= 0.7 * looks.gate.look.sensitivity
 
 
 def test_a_bound_on_groups_is_none_on_how_far_a_unit_moves_the_first_look(

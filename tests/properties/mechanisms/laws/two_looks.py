@@ -53,7 +53,7 @@ def add_leads(looks: TwoLooks, data: Data) -> int:
 
 
 def add_weights(looks: TwoLooks, data: Data) -> int:
-    return looks.add_weights(np.array(list(data.weights.values()), np.int64))
+    return looks.gate.add(np.array(list(data.weights.values()), np.int64))
 
 
 def discovery_loss(looks: TwoLooks, found: Discovery) -> ZCDP:
@@ -67,7 +67,7 @@ class Variant:
     leads: Callable[[TwoLooks, Data], int] = add_leads
     weights: Callable[[TwoLooks, Data], int] = add_weights
     first: Callable[[TwoLooks], Look] = lambda looks: looks.first
-    second: Callable[[TwoLooks], Look] = lambda looks: looks.second
+    second: Callable[[TwoLooks], Look] = lambda looks: looks.gate.look
     looks_always: bool = True  # also where there is no group
     threshold: Callable[[TwoLooks, Data], int] = lambda looks, _: looks.threshold
     delta: Callable[[TwoLooks], Delta] = lambda looks: looks.delta
@@ -157,7 +157,7 @@ def agree_with_production(
     draw = random.Random(len(sums[1]))
     for _ in range(6):
         row, column = (draw.randrange(len(each)) for each in sums)
-        z, y = Fraction(int(sums[0][row]), looks.first.whole), Fraction(int(sums[1][column]), looks.second.whole)
+        z, y = Fraction(int(sums[0][row]), looks.first.whole), Fraction(int(sums[1][column]), looks.gate.look.whole)
         if looks.choose(z) is Answerer.AT_ONCE:
             assert at_once[row]
             continue
@@ -383,7 +383,7 @@ MISTAKES = {
     ),
     "the second look at a sixth of the noise": (
         1.1,
-        Variant(second=lambda looks: replace(looks.second, rho=looks.second.rho * 36)),
+        Variant(second=lambda looks: replace(looks.gate.look, rho=looks.gate.look.rho * 36)),
     ),
     "delta twice": (1.25, Variant(delta=lambda looks: Delta(min(Fraction(999, 1000), 2 * looks.delta.value)))),
 }
