@@ -71,11 +71,11 @@ def find_draw_faults(opened: OpenEngine, bounds: Sequence[int] = BOUNDS) -> Iter
     for columns in _KEYS:
         pairs = answer_query(SuiteQuery("pairs", _PAIRS.format(f"{columns}, user_id"), "all"), opened)
         for groups in bounds if pairs is not None else ():
-            if fault := _find_fault(opened, columns, list_columns(pairs)[:-1], groups=groups):
+            if fault := _find_fault(opened, columns, pairs=list_columns(pairs)[:-1], groups=groups):
                 yield fault
 
 
-def _find_fault(opened: OpenEngine, columns: str, pairs: list[list[object]], *, groups: int) -> str:
+def _find_fault(opened: OpenEngine, columns: str, *, pairs: list[list[object]], groups: int) -> str:
     """Compare one bound; `pairs` are the columns of all keys and units, of which each begins with its type."""
     bound = Bound(groups, SALTS)
     if (

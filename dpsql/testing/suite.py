@@ -323,7 +323,7 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
     found = rewrite_query(whole, written.catalog)
     if found is None:
         return ""
-    read = [_read(whole, held, kit) for held in (among.together, among.without, among.alone)]
+    read = [_read(whole, held, kit=kit) for held in (among.together, among.without, among.alone)]
     if found.has_total:
         totals = [table.column(table.num_columns - 1).to_pylist() for table in read]
         if any(len(set(each)) > 1 for each in totals) or (
@@ -338,7 +338,7 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
 
 
 @lru_cache(maxsize=8)
-def _read(query: SuiteQuery, held: OpenEngine, kit: Kit) -> pa.Table:
+def _read(query: SuiteQuery, held: OpenEngine, *, kit: Kit) -> pa.Table:
     """Return an answer; that without the heavy unit is read again beside the light one."""
     written = open_neighbours(kit)[0].together
     found = rewrite_query(query, written.catalog)
