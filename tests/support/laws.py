@@ -250,8 +250,8 @@ def singles_out(law: Law, *others: Law, sample: Callable[[int], Counter[Hashable
     """Say whether fresh draws agree with a law and disagree with each other one; there is a second chance.
 
     There are as many draws as are sure to reject the others. Half of them do so most of the time, and are then enough:
-    draws of another law pass one of the four looks at them with a probability of 4e-6 at most. Half of them reject a law
-    that is not among the others less surely than all do, so they are enough only where they agree well with the law.
+    draws of another law pass one of the four looks at them with a probability of 4e-6 at most. Half of them reject
+    a law that is not among the others less surely than all do, so they are enough only where they agree well.
     """
     draws = max(_draws_to_reject(law, other) for other in others)
     for _ in range(2):
