@@ -43,8 +43,8 @@ privacy_unit = "user_id"
 STARTS = {"help": "dpsql --help", "distinct": "dpsql query, distinct", "again": "dpsql query, again"}
 LISTED = 12
 STEPS = {
-    "import the command line": "from dpsql.cli import app",
-    "read the command line": "app.app.commands['query'].make_context('query', ['', '--policy', 'policy.toml'])",
+    "import the command line": "from dpsql import cli",
+    "read the command line": "cli.app.commands['query'].make_context('query', ['', '--policy', 'policy.toml'])",
     "import numpy": "import numpy",
     "import pyarrow": "import pyarrow.compute",
     "import sqlglot": "from sqlglot.dialects.duckdb import DuckDB",
@@ -52,7 +52,7 @@ STEPS = {
     "import DuckDB": "gc.freeze(); import duckdb, dpsql.engines.duckdb.engine, dpsql.engines.duckdb.evaluator",
     "open policy, data and ledger": "session = dpsql.connect('events.duckdb', policy='policy.toml')",
     "answer": "answer = session.sql(sys.argv[1])",
-    "write the answer": "show.write_answer(answer, app.Format.csv)",
+    "write the answer": "show.write_answer(answer, cli.Format.csv)",
     "close": "session.close()",
 }
 STEPWISE = f"""
