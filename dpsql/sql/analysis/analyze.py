@@ -131,7 +131,7 @@ def _complete_hint(
     if table is None or table.privacy_unit is None:
         return failed
     hint = (failed.hint or "").replace(UNIT_COUNT, f"COUNT(DISTINCT {write_name(table.privacy_unit)}),")
-    hint = propose_for_extreme(statement, failed, table=table) or hint
+    hint = propose_for_extreme(statement, failed, table=table, catalog=catalog) or hint
     return type(failed)(failed.code, failed.reason, hint=hint, place=failed.place)
 
 

@@ -25,7 +25,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import propose_query, write_name
+from dpsql.dialects import propose_query
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.measure_forms import (
     Conditional,
@@ -39,7 +39,7 @@ from dpsql.sql.analysis.measure_forms import (
     split_conditional,
 )
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.literals import fill_unbound
 from dpsql.sql.ir.measures import (
     DISTINCT_UNITS,
@@ -64,7 +64,7 @@ from dpsql.sql.syntax.aggregate_forms import (
     find_quantile_words,
     list_argument_texts,
 )
-from dpsql.sql.syntax.block import Block, first_token, kinds_of, name_of, nest, walk, word_of
+from dpsql.sql.syntax.block import Block, first_token, kinds_of, name_of, nest, read_text, walk, word_of
 from dpsql.sql.syntax.grammar import allow_only
 
 if TYPE_CHECKING:
@@ -346,26 +346,32 @@ def read_quantile(reader: Reader, node: Node) -> Quantile:
     )
 
 
-def propose_for_extreme(statement: ScannedStatement, failed: Refusal | Unsupported, *, table: Table) -> str | None:
-    """Return a hint for MIN or MAX of a column of a private table that has no quantile; None for anything else.
+def propose_for_extreme(
+    statement: ScannedStatement, failed: Refusal | Unsupported, *, table: Table, catalog: Catalog
+) -> str | None:
+    """Return a hint for MIN or MAX of a column that has no quantile as it is; None for anything else.
 
-    The grammar, which refuses MIN and MAX, knows no types, and proposes a quantile near them.
+    The grammar, which refuses MIN and MAX, knows no types, and proposes a quantile near them. A column is looked for in
+    the private `table` first.
     """
     for beside, at in walk(nest(statement.tokens).nodes):
         share = _EXTREMES.get(word_of(beside, at))
-        if share is not None and statement.place(first_token(beside[at:])) == failed.place:
-            called = beside[at + 1]
-            inside = called.nodes if isinstance(called, Block) else ()
-            is_name = len(inside) == 1 or kinds_of(inside[-2:-1]) == ["DOT"]
-            name = name_of(inside, len(inside) - 1) if is_name else ""
-            found = next((each for each in table.columns if ascii_lower(each[0]) == name), None)
-            return None if found is None else _propose_by_type(*found, share=share, table=table)
+        if share is None or statement.place(first_token(beside[at:])) != failed.place:
+            continue
+        called = beside[at + 1]
+        inside = called.nodes if isinstance(called, Block) else ()
+        is_name = len(inside) == 1 or kinds_of(inside[-2:-1]) == ["DOT"]
+        name = name_of(inside, len(inside) - 1) if is_name else ""
+        for owner in (table, *catalog.tables):
+            kind = next((type_ for column, type_ in owner.columns if ascii_lower(column) == name), None)
+            if kind is not None:
+                return _propose_by_type(read_text(statement, inside), kind, share=share, owner=owner)
     return None
 
 
-def _propose_by_type(name: str, kind: Type, *, share: float, table: Table) -> str | None:
-    column, unit = write_name(name), table.privacy_unit or ""
-    if ascii_lower(name) == ascii_lower(unit):
+def _propose_by_type(column: str, kind: Type, *, share: float, owner: Table) -> str | None:
+    name, unit = column.rpartition(".")[2].strip(' "'), owner.privacy_unit
+    if unit is not None and ascii_lower(name) == ascii_lower(unit):
         return f"Write COUNT(DISTINCT {column}), for how many there are."
     if kind.family in _TIMES:
         days = f"date_diff('day', DATE '2026-01-01', {column})"
@@ -375,7 +381,9 @@ def _propose_by_type(name: str, kind: Type, *, share: float, table: Table) -> st
         return f"Write AVG(CAST({column} AS INTEGER)), for the share of rows where it is true."
     if kind.is_number:
         return None
-    return f"Ask for the most frequent values: {propose_query(table.name, key=name, unit=unit)}"
+    if unit is None:
+        return f"Select {column} alone, with GROUP BY {column} TOP 10 PRIVATE, for its most frequent values."
+    return f"Ask for the most frequent values: {propose_query(owner.name, key=name, unit=unit)}"
 
 
 def refuse_end(reader: Reader, node: Node, *, name: str) -> Refusal:

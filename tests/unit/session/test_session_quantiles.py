@@ -386,6 +386,7 @@ REFUSED = [
         "SELECT page, COUNT(DISTINCT id) AS n FROM visits GROUP BY page TOP 10 PRIVATE",
     ),
     ("MAX(id)", "not-row-local", "Write COUNT(DISTINCT id)"),
+    ("MAX(visits.day)", "not-row-local", "(ORDER BY date_diff('day', DATE '2026-01-01', visits.day))"),
     ("QUANTILE(dwell, 1.0)", "aggregate", "Write 0.99 in place of 1.0"),
     ("QUANTILE(dwell, 0.12345)", "aggregate", "at most three decimals"),
     ("QUANTILE(dwell, 7)", "aggregate", "at most three decimals"),
@@ -451,6 +452,17 @@ def test_the_hint_of_a_refusal_works_as_it_stands(session: Session, item: str) -
     )
     items = 2 if written.startswith("AVG") else 1
     assert session.explain(f"SELECT {written} FROM visits {WITH}").worst_items == items
+
+
+def test_the_greatest_text_of_a_public_table_is_refused_with_the_key_to_group_by() -> None:
+    tables = {"visits": dpsql.PrivateTable("id", bounds=BOUNDS), "pages": dpsql.PublicTable()}
+    rows = "CREATE TABLE pages AS SELECT page AS code, 't' || page AS title FROM (SELECT DISTINCT page FROM visits)"
+    with session_on(shared(CREATE, *ROWS, rows), dpsql.Policy(dpsql.Budget(100, "1e-6"), tables)) as opened:
+        source = "FROM visits AS v JOIN pages AS p ON v.page = p.code"
+        with pytest.raises(dpsql.Refusal) as caught:
+            opened.explain(f"SELECT MAX(p.title) AS m {source} PRIVATE")
+        assert str(caught.value.hint).startswith("Select p.title alone, with GROUP BY p.title TOP 10 PRIVATE")
+        assert opened.explain(f"SELECT p.title {source} GROUP BY p.title TOP 10 PRIVATE").query.keys
 
 
 def test_rows_of_a_user_come_from_the_policy_or_the_query() -> None:
