@@ -66,11 +66,11 @@ def draws_by_sha256(opened: OpenEngine) -> bool:
     return "mix" not in forms and "draw TEXT" in forms and forms["draw TEXT"] == forms.get("sha256 TEXT")
 
 
-def find_draw_faults(opened: OpenEngine, bounds: Sequence[int] = BOUNDS) -> Iterator[str]:
+def find_draw_faults(opened: OpenEngine) -> Iterator[str]:
     """Yield a line for each query in which other groups than those with the smallest draws are kept."""
     for columns in _KEYS:
         pairs = answer_query(SuiteQuery("pairs", _PAIRS.format(f"{columns}, user_id"), "all"), opened)
-        for groups in bounds if pairs is not None else ():
+        for groups in BOUNDS if pairs is not None else ():
             if fault := _find_fault(opened, columns, pairs=list_columns(pairs)[:-1], groups=groups):
                 yield fault
 
