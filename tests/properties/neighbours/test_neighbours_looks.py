@@ -46,8 +46,12 @@ def fill(rows: list[Row]) -> None:
         CON.execute(f"INSERT INTO reads VALUES {values}", [value for row in rows for value in row])
 
 
-def tables(seed: int, number: int) -> Iterator[list[Row]]:
-    """Yield small tables: units in one group, in a few or in all, some rows twice, and rows of nobody."""
+def tables(seed: int, number: int, groups: int) -> Iterator[list[Row]]:
+    """Yield small tables: units in one group, in a few or in all, some rows twice, and rows of nobody.
+
+    In the first, two units are in as many groups as count for one, so that no bound draws which those are.
+    """
+    yield [(unit, label) for unit in (1, 2) for label in LABELS[1 : 1 + groups]]
     draw = random.Random(seed)
     for _ in range(number):
         rows = list[Row]()
@@ -84,8 +88,8 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
     monkeypatch.setattr(Look, "draw", lambda _self, total, _noise: Fraction(total))
     plan = session.explain(SQL.format(k=k, more=more))
     looks: TwoLooks = plan.mechanism_plan.selection
-    most = [0, 0]
-    for rows in tables(7 * k, 40):
+    groups, most = looks.max_groups_contributed or k, [0, 0]
+    for rows in tables(7 * k, 40, groups):
         fill(rows)
         whole = look(session, plan)
         for unit in {unit for unit, _ in rows} - {None}:
@@ -95,7 +99,6 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
                 moved = abs(whole[at] - fewer[at])
                 assert moved <= claimed
                 most[at] = max(most[at], moved)
-    groups = looks.max_groups_contributed or k
     assert looks.first.sensitivity == k
     assert most[0] >= min(k, groups)  # as many leaders, each by one; and all of them where number k_bar + 1 moves
     assert most[1] >= 0.7 * looks.gate.look.sensitivity
