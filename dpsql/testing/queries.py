@@ -351,6 +351,7 @@ def _analyze(texts: list[str], catalog: Catalog) -> list[ShapeExpression]:
             raise TypeError(sql)
         expressions = [make_total(query.keys[output.key or 0]) for output in query.outputs[2:]]
     except Error:
+        # An expression that the language refuses makes the whole statement fail: halves find it.
         if len(texts) == 1:
             return []
         half = len(texts) // 2
@@ -465,6 +466,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     values = column.combine_chunks()
     if pa.types.is_floating(values.type):
         nan = pc.fill_null(pc.is_nan(values), fill_value=False)
+        # As whole numbers 0.0 and -0.0 differ, and NaN, of which there are many, is made one before.
         return pc.if_else(nan, pa.scalar(float("nan"), values.type), values).view(pa.int64())
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())

@@ -306,6 +306,7 @@ def _split(tables: Mapping[str, pa.Table], unit: tuple[int, str], *, kept: bool)
         same = pc.fill_null(pc.equal(tables[name].column(column), pa.scalar(value)), fill_value=False)
         rows = tables[name].filter(same if kept else pc.invert(same))
         order = list(range(rows.num_rows))
+        # The order of the rows, of which no answer may depend, changes as well.
         Random(7).shuffle(order)
         found[name] = rows.take(pa.array(order, pa.int64()))
     return found
@@ -325,6 +326,7 @@ def open_neighbours(kit: Kit) -> tuple[Neighbours, ...]:
 def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
     """Return, in a line, by how much a unit changes a group beyond what it has alone; empty if it does not."""
     written = open_neighbours(kit)[0].together
+    # The first k groups of neighbours may be others, so that all groups are compared.
     cut = query.rewrite in {"top", "label"} and "TOP 1000 " not in query.text
     whole = replace(query, rewrite="all") if cut else query
     found = rewrite_query(whole, written.catalog)
@@ -363,6 +365,7 @@ def _beyond(
         added = together[key] - without[key]
         # that plan counts all units of the groups that somebody keeps
         if query.rewrite == "weighted_all" and not measure:
+            # A group that only the unit has a weight in comes or goes with all of its units.
             fair = 0 <= added <= _most_added(query) or key not in without or key not in together
         elif measure in shared and not query.rewrite.startswith("weighted"):  # where 1 is the weight
             fair = 0 <= added <= alone[key]
