@@ -160,7 +160,7 @@ def test_it_is_computed_from_the_stored_answer_of_the_measures_alone(
     assert session.describe(computed).names == answer.columns
 
 
-@pytest.mark.parametrize("computed", [sql for _, sql, _ in COMPUTED])
+@pytest.mark.parametrize("computed", [sql for _, sql, _ in COMPUTED[::4]])
 def test_it_is_charged_once_as_its_measures_are(session: Session, computed: str) -> None:
     first = session.sql(computed)
     assert first.receipt.items_charged > 0
