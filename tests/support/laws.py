@@ -39,6 +39,7 @@ __all__ = [
     "hockey_stick",
     "label_law",
     "named",
+    "one_unit_exchanged",
     "one_unit_more",
     "outcome",
     "peeling_law",
@@ -139,6 +140,18 @@ def one_unit_more(counts: Counts, universe: str, bound: int | None, most: int = 
             for amounts in product(range(1, most + 1), repeat=size):
                 added = dict(zip(labels, amounts, strict=True))
                 yield {label: counts.get(label, 0) + added.get(label, 0) for label in {*counts, *labels}}
+
+
+def one_unit_exchanged(counts: Counts, universe: str) -> Iterator[dict[str, int]]:
+    """Yield the counts with one unit exchanged for another, of other labels; one that has none is one more or less."""
+    labels = [{}, *one_unit_more({}, universe, None)]
+    found = set()
+    for gone, come in product(labels, labels):
+        moved = {label: counts.get(label, 0) - gone.get(label, 0) + come.get(label, 0) for label in universe}
+        own = tuple(moved.values())
+        if gone.keys() <= counts.keys() and own not in found:
+            found.add(own)
+            yield {label: count for label, count in moved.items() if count}
 
 
 def worst_of(

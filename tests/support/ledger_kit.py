@@ -13,6 +13,7 @@ import pytest
 from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.errors import Error, LedgerError
 from dpsql.ledger import Account, Request, SQLiteLedger
+from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.quantities import Delta, Epsilon
 
 BUDGET = BudgetVector(50, "1e-6")
@@ -42,6 +43,22 @@ def tampering(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
         for _, text in triggers:
             connection.execute(text)
+
+
+def version_of(path: Path) -> int:
+    with raw(path) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def retell(path: Path, *changes: str) -> None:
+    """Change events and make the chain fit again, as one can who knows the format; the mark stays."""
+    with tampering(path) as connection:
+        for change in changes:
+            connection.execute(f"UPDATE events SET {change}")
+        chain = GENESIS
+        for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
+            chain = compute_chain(chain, seq, at=at, kind=kind, body=body)
+            connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
 
 
 def code_of(act: Callable[[], object]) -> str:

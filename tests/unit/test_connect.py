@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
-import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -15,7 +13,6 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from support.child_kit import Child
 
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -73,76 +70,108 @@ def failing(kind: type[dpsql.Error], **arguments: object) -> dpsql.Error:
     return error
 
 
+def with_policy(folder: Path, old: str, new: str) -> Path:
+    text = POLICY.replace(old, new)
+    assert text != POLICY
+    (folder / "policy.toml").write_text(text)
+    return folder / "policy.toml"
+
+
+WRONG_ARGUMENTS: dict[str, tuple[dict[str, object], type[dpsql.Error], str, str]] = {
+    "no policy file": ({"policy": "nothing.toml"}, dpsql.PolicyError, "policy-missing", "nothing.toml"),
+    "a number as policy": ({"policy": 5}, dpsql.PolicyError, "policy-type", ""),
+    "a list as policy": ({"policy": ["policy.toml"]}, dpsql.PolicyError, "policy-type", ""),
+    "no database file": ({"database": "nothing.duckdb"}, dpsql.EngineError, "database-missing", "nothing.duckdb"),
+    "another file as database": ({"database": "wrong.duckdb"}, dpsql.EngineError, "database-unreadable", "wrong"),
+    "a folder as database": ({"database": "folder"}, dpsql.EngineError, "database-unreadable", "folder"),
+    "a number as database": ({"database": 5}, dpsql.UsageError, "not-a-connection", ""),
+    "bytes as database": ({"database": b"events.duckdb"}, dpsql.UsageError, "not-a-connection", ""),
+    "the memory as database": ({"database": ":memory:"}, dpsql.UsageError, "database", ""),
+    "the memory as path": ({"database": Path(":memory:")}, dpsql.UsageError, "database", ""),
+    "no database": ({"database": None}, dpsql.EngineError, "table-missing", "tables.reads (policy.toml, line 6)"),
+    "a policy as ledger": ({"ledger": "policy.toml"}, dpsql.LedgerError, "not-a-ledger", "policy.toml"),
+    "a ledger in no folder": ({"ledger": "none/l.sqlite"}, dpsql.LedgerError, "ledger-directory", "none/l.sqlite"),
+    "a number as ledger": ({"ledger": 5}, dpsql.UsageError, "not-a-path", ""),
+    "bytes as ledger": ({"ledger": b"x"}, dpsql.UsageError, "not-a-path", ""),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ARGUMENTS)
+def test_wrong_arguments(folder: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    changed, kind, code, place = WRONG_ARGUMENTS[case]
+    (folder / "wrong.duckdb").write_text("not a database, but long enough to have a header " * 200)
+    (folder / "folder").mkdir()
+    before = sorted(folder.iterdir())
+    monkeypatch.chdir(folder)
+    error = failing(kind, **{"database": "events.duckdb", "policy": "policy.toml", **changed})
+    assert error.code == code
+    assert place in str(error.place)
+    assert sorted(folder.iterdir()) == before
+
+
+COLUMNS, READS = 'columns = ["user_id", "article"]', "tables.reads (policy.toml, line 6)"
+NO_COLUMN = ('privacy_unit = "user_id"\n' + COLUMNS, 'privacy_unit = "reader"')
+WRONG_LINES: dict[str, tuple[str, str, type[dpsql.Error], str, str]] = {
+    "[tables.writes]": ("[tables.reads]", "[tables.writes]", dpsql.EngineError, "table-missing", "tables.writes"),
+    "no Parquet file": (COLUMNS, 'source = "nothing.parquet"', dpsql.EngineError, "source-missing", READS),
+    "another file as Parquet": (COLUMNS, 'source = "policy.parquet"', dpsql.EngineError, "source-unreadable", READS),
+    '"nothing" in columns': (
+        '"article"]',
+        '"article", "nothing"]',
+        dpsql.PolicyError,
+        "policy-no-column",
+        "tables.reads.columns (policy.toml, line 8)",
+    ),
+    '"reader" as unit': (
+        *NO_COLUMN,
+        dpsql.PolicyError,
+        "policy-no-column",
+        "tables.reads.privacy_unit (policy.toml, line 7)",
+    ),
+    "items of nothing": (
+        "epsilon = 1.0",
+        "epsilon = 0.001\nitems = 100000",
+        dpsql.PolicyError,
+        "policy-items",
+        "budget.items (policy.toml, line 4)",
+    ),
+    "the memory as ledger": ("ledger.sqlite", ":memory:", dpsql.PolicyError, "policy-path", "line 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_LINES)
+def test_wrong_lines_of_the_policy(folder: Path, case: str) -> None:
+    old, new, kind, code, place = WRONG_LINES[case]
+    (folder / "policy.parquet").write_text("nothing")
+    database = None if "source" in new else folder / "events.duckdb"
+    error = failing(kind, database=database, policy=with_policy(folder, old, new))
+    assert error.code == code
+    assert place in str(error.place)
+    named = case.partition(" ")[0].removeprefix("[tables.").removesuffix("]")
+    assert code not in {"table-missing", "policy-no-column"} or named.strip('"') in error.reason
+
+
+WRONG_TABLES = {
+    "nobody": (dpsql.PrivateTable("nobody"), "policy-no-column", "privacy_unit"),
+    "town": (dpsql.PrivateTable("user_id", one_value_per_unit=["town"]), "policy-no-column", "one_value_per_unit"),
+    # a unit that has no one spelling
+    **{unit: (dpsql.PrivateTable(unit), "policy-unit-type", "privacy_unit") for unit in ("share", "moment", "tags")},
+}
+
+
+@pytest.mark.parametrize("column", WRONG_TABLES)
+def test_wrong_columns_of_a_policy_made_in_python(folder: Path, column: str) -> None:
+    table, code, key = WRONG_TABLES[column]
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table})
+    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")
+    assert (error.code, error.place) == (code, f"tables.reads.{key}")
+    assert code == "policy-unit-type" or f'"{column}"' in error.reason
+
+
 def test_without_a_policy(folder: Path) -> None:
     error = failing(dpsql.PolicyError, database=folder / "events.duckdb")
     assert error.code == "policy-missing"
     assert "policy=" in error.hint
-
-
-def test_a_policy_file_that_is_not_there(folder: Path) -> None:
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=folder / "nothing.toml")
-    assert error.code == "policy-missing"
-    assert "nothing.toml" in str(error.place)
-
-
-@pytest.mark.parametrize("policy", [5, ["policy.toml"], object()])
-def test_a_policy_of_a_wrong_type(policy: object) -> None:
-    assert failing(dpsql.PolicyError, policy=policy).code == "policy-type"
-
-
-def test_a_database_file_that_is_not_there(folder: Path) -> None:
-    error = failing(dpsql.EngineError, database=folder / "nothing.duckdb", policy=folder / "policy.toml")
-    assert error.code == "database-missing"
-    assert "nothing.duckdb" in str(error.place)
-    assert not (folder / "nothing.duckdb").exists()
-    assert not (folder / "ledger.sqlite").exists()
-
-
-def test_a_file_that_is_no_database(folder: Path) -> None:
-    (folder / "wrong.duckdb").write_text("not a database, but long enough to have a header " * 200)
-    error = failing(dpsql.EngineError, database=folder / "wrong.duckdb", policy=folder / "policy.toml")
-    assert error.code == "database-unreadable"
-
-
-def test_a_folder_is_no_database(folder: Path) -> None:
-    assert failing(dpsql.EngineError, database=folder, policy=folder / "policy.toml").code == "database-unreadable"
-
-
-WRITER = """
-import sys, duckdb
-connection = duckdb.connect(sys.argv[1])
-print("open", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_database_that_someone_writes(folder: Path) -> None:
-    database = folder / "events.duckdb"
-    command = [sys.executable, "-c", WRITER, str(database)]
-    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "open\n"
-        error = failing(dpsql.EngineError, database=database, policy=folder / "policy.toml")
-        writer.communicate()
-    assert error.code == "database-locked"
-    assert "events.duckdb" in str(error.place)
-    dpsql.connect(database, policy=folder / "policy.toml").close()
-
-
-@pytest.mark.parametrize("database", [5, b"events.duckdb", ["events.duckdb"], object()])
-def test_a_database_of_a_wrong_type(folder: Path, database: object) -> None:
-    assert failing(dpsql.UsageError, database=database, policy=folder / "policy.toml").code == "not-a-connection"
-
-
-@pytest.mark.parametrize("database", [":memory:", Path(":memory:")])
-def test_a_new_database_in_memory_holds_nothing(folder: Path, database: object) -> None:
-    assert failing(dpsql.UsageError, database=database, policy=folder / "policy.toml").code == "database"
-
-
-def test_no_database_for_a_table_that_needs_one(folder: Path) -> None:
-    error = failing(dpsql.EngineError, policy=folder / "policy.toml")
-    assert error.code == "table-missing"
-    assert error.place == "tables.reads (policy.toml, line 6)"
 
 
 def test_a_closed_connection(folder: Path) -> None:
@@ -151,86 +180,13 @@ def test_a_closed_connection(folder: Path) -> None:
     assert failing(dpsql.EngineError, database=connection, policy=folder / "policy.toml").code == "connection-unusable"
 
 
-def with_policy(folder: Path, old: str, new: str) -> Path:
-    text = POLICY.replace(old, new)
-    assert text != POLICY
-    (folder / "policy.toml").write_text(text)
-    return folder / "policy.toml"
-
-
-def test_a_table_that_the_database_does_not_have(folder: Path) -> None:
-    policy = with_policy(folder, "[tables.reads]", "[tables.writes]")
-    error = failing(dpsql.EngineError, database=folder / "events.duckdb", policy=policy)
-    assert error.code == "table-missing"
-    assert error.place == "tables.writes (policy.toml, line 6)"
-    assert '"writes"' in error.reason
-
-
-def test_a_parquet_file_that_is_not_there(folder: Path) -> None:
-    policy = with_policy(folder, 'columns = ["user_id", "article"]', 'source = "nothing.parquet"')
-    error = failing(dpsql.EngineError, policy=policy)
-    assert error.code == "source-missing"
-    assert error.place == "tables.reads (policy.toml, line 6)"
-
-
-def test_a_file_that_is_no_parquet(folder: Path) -> None:
-    policy = with_policy(folder, 'columns = ["user_id", "article"]', 'source = "wrong.parquet"')
-    (folder / "wrong.parquet").write_text("nothing")
-    error = failing(dpsql.EngineError, policy=policy)
-    assert error.code == "source-unreadable"
-    assert error.place == "tables.reads (policy.toml, line 6)"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "place", "named"),
-    [
-        ('"article"]', '"article", "nothing"]', "tables.reads.columns (policy.toml, line 8)", '"nothing"'),
-        ('columns = ["user_id", "article"]', "", "tables.reads.privacy_unit (policy.toml, line 7)", '"reader"'),
-    ],
-)
-def test_a_column_that_the_table_does_not_have(folder: Path, old: str, new: str, place: str, named: str) -> None:
-    policy = with_policy(folder, old, new)
-    if named == '"reader"':
-        policy.write_text(policy.read_text().replace('"user_id"', '"reader"'))
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy)
-    assert (error.code, error.place) == ("policy-no-column", place)
-    assert named in error.reason
-
-
-def test_a_column_of_one_value_per_unit_that_the_table_does_not_have(folder: Path) -> None:
-    reads = dpsql.PrivateTable("user_id", one_value_per_unit=["town"])
-    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads})
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")
-    assert (error.code, error.place) == ("policy-no-column", "tables.reads.one_value_per_unit")
-    assert '"town"' in error.reason
-
-
-def test_a_column_of_a_policy_made_in_python(folder: Path) -> None:
-    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("nobody")})
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")
-    assert (error.code, error.place) == ("policy-no-column", "tables.reads.privacy_unit")
-
-
 def python_policy(unit: str) -> dpsql.Policy:
     return dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable(unit)})
-
-
-@pytest.mark.parametrize("unit", ["share", "moment", "tags"])
-def test_a_unit_that_has_no_one_spelling(folder: Path, unit: str) -> None:
-    policy = python_policy(unit)
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")
-    assert (error.code, error.place) == ("policy-unit-type", "tables.reads.privacy_unit")
 
 
 @pytest.mark.parametrize("unit", ["user_id", "USER_ID", "article", "kind", "id", "amount", "day"])
 def test_a_unit_that_may_be(folder: Path, unit: str) -> None:
     dpsql.connect(folder / "events.duckdb", policy=python_policy(unit), ledger=":memory:").close()
-
-
-def test_a_ledger_in_a_folder_that_is_not_there(folder: Path) -> None:
-    policy = with_policy(folder, "ledger.sqlite", "nowhere/ledger.sqlite")
-    error = failing(dpsql.LedgerError, database=folder / "events.duckdb", policy=policy)
-    assert error.code == "ledger-directory"
 
 
 def test_a_ledger_of_a_larger_budget(folder: Path) -> None:
@@ -240,28 +196,6 @@ def test_a_ledger_of_a_larger_budget(folder: Path) -> None:
     assert error.code == "ledger-budget"
     assert "epsilon 1 " in error.reason
     assert "epsilon 0.5 " in error.reason
-
-
-def test_a_ledger_that_is_another_file(folder: Path) -> None:
-    error = failing(
-        dpsql.LedgerError,
-        database=folder / "events.duckdb",
-        policy=folder / "policy.toml",
-        ledger=folder / "policy.toml",
-    )
-    assert error.code == "not-a-ledger"
-
-
-@pytest.mark.parametrize("ledger", [5, b"x", ["ledger.sqlite"], object()])
-def test_a_ledger_of_a_wrong_type(folder: Path, ledger: object) -> None:
-    error = failing(dpsql.UsageError, database=folder / "events.duckdb", policy=folder / "policy.toml", ledger=ledger)
-    assert error.code == "not-a-path"
-
-
-def test_a_budget_that_buys_nothing(folder: Path) -> None:
-    policy = with_policy(folder, "epsilon = 1.0", "epsilon = 0.001\nitems = 100000")
-    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy)
-    assert (error.code, error.place) == ("policy-items", "budget.items (policy.toml, line 4)")
 
 
 def test_a_memory_ledger_is_warned_of_once_for_every_connection(folder: Path) -> None:
@@ -334,24 +268,6 @@ def test_a_ledger_opens_again_under_other_plans_for_the_same_total(folder: Path)
     assert "1/1000000" in row
 
 
-def test_a_policy_file_cannot_name_the_memory(folder: Path) -> None:
-    (folder / "memory.toml").write_text(
-        'ledger = ":memory:"\n[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = "user_id"\n'
-    )
-    with pytest.raises(dpsql.PolicyError) as caught:
-        dpsql.connect(folder / "events.duckdb", policy=folder / "memory.toml")
-    assert caught.value.code == "policy-path"
-    assert "line 1" in str(caught.value.place)
-    assert caught.value.hint
-
-
-def test_a_ledger_that_cannot_be_opened_is_named(folder: Path) -> None:
-    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
-    with pytest.raises(dpsql.LedgerError) as caught:
-        dpsql.connect(folder / "events.duckdb", policy=policy, ledger=folder / "none" / "l.sqlite")
-    assert str(folder) in str(caught.value.place)
-
-
 CSV_POLICY = """\
 ledger = "ledger.sqlite"
 [budget]
@@ -404,33 +320,32 @@ def test_a_csv_file_beside_a_database_and_in_two_sessions(folder: Path, visits: 
     dpsql.connect(folder / "events.duckdb", policy=policy).close()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "code"),
-    [
-        ("1.50\n", "1.50,\n", "source-unreadable"),
-        ("1.50\n", "a price\n", "source-unreadable"),
-        ("price\n", "prices\n", "source-columns"),
-        ("secret", "page", "source-columns"),
-    ],
-)
-def test_a_csv_file_that_does_not_fit(visits: Path, old: str, new: str, code: str) -> None:
-    visits.write_text(visits.read_text().replace(old, new, 1))
-    error = failing(dpsql.EngineError, policy=visits.with_name("visits.toml"))
-    assert (error.code, error.place) == (code, "tables.visits (visits.toml, line 6)")
-    assert not visits.with_name("ledger.sqlite").exists()
+WRONG_CSV: dict[str, tuple[str, str, type[dpsql.Error], str, str]] = {  # and what of the file or the policy is wrong
+    "no file": ("", "", dpsql.EngineError, "source-missing", "tables.visits (visits.toml, line 6)"),
+    "a field": ("1.50\n", "1.50,\n", dpsql.EngineError, "source-unreadable", "tables.visits (visits.toml, line 6)"),
+    "a column": ("price\n", "prices\n", dpsql.EngineError, "source-columns", "tables.visits (visits.toml, line 6)"),
+    "a unit": (
+        '"BIGINT"',
+        '"DOUBLE"',
+        dpsql.PolicyError,
+        "policy-unit-type",
+        "tables.visits.privacy_unit (visits.toml, line 8)",
+    ),
+}
 
 
-def test_a_csv_file_that_is_not_there(visits: Path) -> None:
-    visits.unlink()
-    error = failing(dpsql.EngineError, policy=visits.with_name("visits.toml"))
-    assert (error.code, error.place) == ("source-missing", "tables.visits (visits.toml, line 6)")
-
-
-def test_a_unit_of_a_csv_file_names_units_in_one_way(visits: Path) -> None:
+@pytest.mark.parametrize("case", WRONG_CSV)
+def test_a_csv_file_that_does_not_fit_its_policy(visits: Path, case: str) -> None:
+    old, new, kind, code, place = WRONG_CSV[case]
     policy = visits.with_name("visits.toml")
-    policy.write_text(CSV_POLICY.replace('"BIGINT"', '"DOUBLE"'))
-    error = failing(dpsql.PolicyError, policy=policy)
-    assert (error.code, error.place) == ("policy-unit-type", "tables.visits.privacy_unit (visits.toml, line 8)")
+    if not old:
+        visits.unlink()
+    else:
+        file = policy if case == "a unit" else visits
+        file.write_text(file.read_text().replace(old, new, 1))
+    error = failing(kind, policy=policy)
+    assert (error.code, error.place) == (code, place)
+    assert not visits.with_name("ledger.sqlite").exists()
 
 
 def test_every_type_that_a_policy_may_declare_is_loaded(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Empty:
         Where the frame says {select} they are selected under names, which {names} lists; where it says {any} they are
         conditions, of which one holds.
         """
-        items = part_of(items, every=3)
+        items = part_of(items, every=7)
         parts = (items[start : start + count] for start in range(0, len(items), count))
         return [text for part in parts for text in self._apart(frame, part)]
 
@@ -163,7 +163,7 @@ def written(query: object, turn: int) -> EngineQuery:
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[Empty]:
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         columns = ", ".join(f"{name} {type_}" for name, type_ in {**COLUMNS, **OPAQUE}.items())
         connection.execute(f"""
             CREATE TABLE visits(unit VARCHAR COLLATE NOCASE, {columns});
@@ -296,7 +296,7 @@ def test_no_join_or_set_operation_fails(empty: Empty) -> None:
         among = f"SELECT unit FROM {other} WHERE p < n"
         found.append(f"SELECT e FROM {one} WHERE unit IN ({among})" + PRIVATE)
         found.append(f"SELECT e FROM {one} AS x WHERE EXISTS ({among} AND {other}.unit = x.unit AND x.n > p)" + PRIVATE)
-    assert [text for text in found if empty.fails(text)] == []
+    assert [text for text in part_of(found, every=5) if empty.fails(text)] == []
 
 
 @pytest.mark.parametrize("frame", ["SELECT {select}", "SELECT n WHERE {any}", "SELECT {select} GROUP BY ALL"])

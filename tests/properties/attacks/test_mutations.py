@@ -26,8 +26,8 @@ from dpsql.errors import Error
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 CATALOG = catalog_of(corpus_tables(), dict.fromkeys(PRIVATE, "user_id"), PUBLIC)
-NUMBER, OF_LONG_ONES = (50, 50) if WHOLE else (25, 5)  # mutants of a statement
-HIDDEN = 12 if WHOLE else 4  # hostile characters, one at a time
+NUMBER, OF_LONG_ONES = (50, 50) if WHOLE else (8, 2)  # mutants of a statement
+HIDDEN = 12 if WHOLE else 2  # hostile characters, one at a time
 BASE = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 6
 CATEGORIES = sorted({statement["category"] for statement in STATEMENTS})
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import permutations, product
 
 import pytest
+from properties.mechanisms.laws import stable
 from properties.mechanisms.laws.selections_by_sums import (
     MOST,
     UNIVERSE,
@@ -21,7 +22,6 @@ from properties.mechanisms.laws.selections_by_sums import (
     all_units,
     at_once,
     excess,
-    gap_law,
     softmax,
     weighted,
     weights,
@@ -165,13 +165,10 @@ def test_the_choice_of_a_gap_between_sums_is_of_bounded_range(most: int) -> None
     draw, found, mistaken = random.Random(most), 0.0, 0.0
     for _ in range(40):
         mechanism = GapChoice(Epsilon(draw.choice(["0.5", "2"])), draw.randint(2, 3), sensitivity=most)
-        counts, epsilon = scores(draw, most), float(mechanism.epsilon)
-
-        def law(counts: Counts, raced: int = most, mechanism: GapChoice = mechanism) -> Law:
-            return gap_law(mechanism, counts, raced=raced)
-
-        found = max(found, widest(law, counts, bound=None, most=most) / epsilon)
-        mistaken = max(mistaken, widest(lambda each, law=law: law(each, 1), counts, bound=None, most=most) / epsilon)
+        counts = scores(draw, most)
+        others = list(one_unit_more(counts, UNIVERSE, None, most))
+        found = max(found, stable.widest(mechanism, counts, others))
+        mistaken = max(mistaken, stable.widest(mechanism, counts, others, stable.Variant(in_choice=1)))
     assert 0.99 < found <= 1.0 + ROUNDING
     assert mistaken > 0.99 * most
 

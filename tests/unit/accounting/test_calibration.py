@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -18,13 +19,21 @@ VARIANCES = [Fraction(1, 50), Fraction(1, 4), Fraction(1), Fraction(7, 3), Fract
 PROBABILITIES = [0.9, 0.5, 0.3, 0.05, 1e-3, 1e-6, 1e-9, 1e-30, 1e-200]
 
 
+@cache
+def masses(variance: Fraction) -> list[mpmath.mpf]:
+    """Return the masses of 0, 1, ... but for a factor, as far as 1e-60 of their sum is left out."""
+    with mpmath.workdps(80):
+        twice = 2 * mpmath.mpf(variance.numerator) / variance.denominator
+        reach = 38 * int(mpmath.ceil(mpmath.sqrt(twice))) + 6
+        return [mpmath.exp(-(mpmath.mpf(n) ** 2) / twice) for n in range(reach)]
+
+
 def true_tail(variance: Fraction, at_least: int) -> mpmath.mpf:
-    """Return P[N >= at_least] from sums that leave out less than 1e-60 of what they sum."""
-    twice = 2 * mpmath.mpf(variance.numerator) / variance.denominator
-    reach = 18 * int(mpmath.ceil(mpmath.sqrt(twice))) + 3
-    total = mpmath.fsum(mpmath.exp(-(mpmath.mpf(n) ** 2) / twice) for n in range(-reach, reach + 1))
+    """Return P[N >= at_least]."""
+    each = masses(variance)
+    total = 2 * mpmath.fsum(each) - each[0]
     first = abs(at_least) if at_least >= 0 else 1 - at_least
-    above = mpmath.fsum(mpmath.exp(-(mpmath.mpf(n) ** 2) / twice) for n in range(first, first + 2 * reach))
+    above = mpmath.fsum(each[first:])
     return above / total if at_least >= 0 else 1 - above / total
 
 

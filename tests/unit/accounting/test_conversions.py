@@ -114,7 +114,7 @@ def random_triples(number: int) -> list[tuple[float, float, float]]:
 
 
 def test_epsilon_and_delta_are_rounded_up_and_hardly() -> None:
-    for rho_, epsilon_, delta_ in random_triples(300):
+    for rho_, epsilon_, delta_ in random_triples(60):
         rho, epsilon, delta = Rho(rho_), Epsilon(epsilon_), Delta(delta_)
         upper = epsilon_of_zcdp(rho, delta)
         bound = delta_of_zcdp(rho, epsilon)
@@ -129,7 +129,7 @@ def test_epsilon_and_delta_are_rounded_up_and_hardly() -> None:
 
 
 def test_the_rho_of_random_totals_satisfies_them_in_fifty_digits() -> None:
-    for _, epsilon, delta in random_triples(150):
+    for _, epsilon, delta in random_triples(40):
         rho = rho_of_total(total(epsilon, delta)).value
         if rho:
             with mpmath.workdps(50):
@@ -175,7 +175,7 @@ def test_all_conversions_are_monotone() -> None:
 
 
 def test_the_newer_bound_is_never_worse_than_the_older() -> None:
-    for rho, epsilon, delta in random_triples(200):
+    for rho, epsilon, delta in random_triples(40):
         assert epsilon_of_zcdp(Rho(rho), Delta(delta)) <= bs16_epsilon(Rho(rho), Delta(delta)) * (1 + 1e-9)
         older = bs16_rho(Epsilon(epsilon), Delta(delta))
         if older > 1e-9:

@@ -104,22 +104,6 @@ def test_the_least_excess_is_refused(worst: BudgetVector) -> None:
     assert not Filter(loss(1, "1e-6")).admits(BudgetState(), worst)
 
 
-def test_delta_is_spent_on_admission_and_not_refunded() -> None:
-    books, worst = Filter(loss(1, "1e-6")), loss("0.5", "1e-6")
-    admitted = books.reserve(BudgetState(), worst)
-    assert (admitted.spent, admitted.permanent) == (0, Fraction("1e-6"))
-    settled = books.settle(admitted, worst, loss=Fraction(0))
-    assert settled == BudgetState(Fraction(0), Fraction("1e-6"), Fraction(0))
-    assert not books.admits(settled, loss("0.1", "1e-7"))
-
-
-def test_a_second_query_waits_for_the_first_to_settle() -> None:
-    books, worst = Filter(loss(1, 1)), loss("0.6", "1e-6")
-    first = books.reserve(BudgetState(), worst)
-    assert not books.admits(first, worst)
-    assert books.admits(books.settle(first, worst, loss=Fraction("0.1")), worst)
-
-
 def test_a_release_may_not_cost_more_than_was_reserved() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.5")
     with pytest.raises(UsageError, match=r"\[over-settled\]"):

@@ -1,9 +1,8 @@
-"""Renyi bounds that no rho covers: their sum, their conversion at the best order, and mechanisms they must cover."""
+"""Renyi bounds that no rho covers: their sum, and their conversion at the best order."""
 
 from __future__ import annotations
 
 import math
-import random
 from fractions import Fraction
 
 import mpmath
@@ -66,39 +65,6 @@ def test_the_curve_of_noisy_max_is_that_of_the_paper_rounded_up(alpha: float) ->
         assert true <= curve.at(alpha) <= true * (1 + mpmath.mpf("1e-13"))
 
 
-def noisy_max_law(gaps: list[int], sigma: float) -> list[float]:
-    """Return the law of the argmax of gaps with Gaussian noise, by integration."""
-    points = [(-12 + n / 50) * sigma + max(gaps) for n in range(1201)]
-
-    def below(z: float) -> float:
-        return 0.5 * math.erfc(-z / math.sqrt(2))
-
-    weights = []
-    for chosen, gap in enumerate(gaps):
-        total = 0.0
-        for x in points:
-            density = math.exp(-(((x - gap) / sigma) ** 2) / 2)
-            total += density * math.prod(below((x - other) / sigma) for n, other in enumerate(gaps) if n != chosen)
-        weights.append(total)
-    return [weight / sum(weights) for weight in weights]
-
-
-def test_noisy_max_keeps_to_its_curve_and_to_its_conversion() -> None:
-    draw = random.Random(5)
-    for _ in range(25):
-        gaps = [draw.randint(0, 6) for _ in range(draw.randint(2, 4))]
-        near = [max(0, gap + draw.choice([-1, 0, 1])) for gap in gaps]
-        sigma = draw.choice([1.5, 3.0])
-        curve = over_gaps(Fraction(sigma) ** 2, len(gaps))
-        p, q = noisy_max_law(gaps, sigma), noisy_max_law(near, sigma)
-        for alpha in (1.1, 2.0, 8.0):
-            divergence = math.log(sum(a**alpha * b ** (1 - alpha) for a, b in zip(p, q, strict=True))) / (alpha - 1)
-            assert divergence <= curve.at(alpha)
-        for level in (0.1, 0.5, 2.0):
-            stick = sum(max(0.0, a - math.exp(level) * b) for a, b in zip(p, q, strict=True))
-            assert stick <= curve.delta_at(Epsilon(level))
-
-
 def test_there_and_back() -> None:
     curve = RenyiCurve(Rho("0.3"), 30, Delta(0))
     assert curve.delta_at(Epsilon(curve.epsilon(Delta("1e-6")))) == pytest.approx(1e-6, rel=1e-5)
@@ -107,11 +73,6 @@ def test_there_and_back() -> None:
 def test_without_divergence_the_candidates_remain() -> None:
     assert RenyiCurve(Rho(0), 1, Delta("1e-9")).delta_at(Epsilon(1)) == pytest.approx(1e-9)
     assert RenyiCurve(Rho(0), 2, Delta(0)).delta_at(Epsilon(1)) == 1.0
-
-
-def test_no_rho_covers_noisy_max() -> None:
-    with pytest.raises(UsageError, match=r"\[not-concentrated\]"):
-        over_gaps(Fraction(4), 2).concentrated()
 
 
 def test_what_is_out_of_range_is_refused() -> None:

@@ -74,16 +74,6 @@ def test_the_answer_that_all_share_is_found_without_reading_those_that_came_afte
     assert len(bodies) == 2
 
 
-def test_the_answer_that_all_share_is_the_first_that_was_settled_whoever_reserved_first(ledger: Ledger) -> None:
-    first, second, third, fourth = (
-        ledger.reserve(Request("q", BudgetVector(1, 0), Account(name, BUDGET), key="key")) for name in "abcd"
-    )
-    third.settle(Fraction(1), "0" * 64, answer=b"third")
-    first.settle(Fraction(1), "0" * 64)
-    second.settle(Fraction(1), "0" * 64, answer=b"second")
-    assert fourth.settle(Fraction(1), "0" * 64, answer=b"fourth", shared=True).answer == b"third"
-
-
 def test_each_event_is_held_against_the_balances_once(ledger: Ledger) -> None:
     answered(ledger, 3)
     looked: list[int] = []

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
+from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, retell, version_of
 from support.ledger_programs import start
 from support.postgres_kit import server
 from support.postgres_ledger_kit import Place, recipe
@@ -25,7 +25,6 @@ from dpsql.ledger.durable import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.history import History
 from dpsql.ledger.postgres_ledger import PostgresLedger
 from dpsql.ledger.postgres_ledger import verify as verify_postgres
-from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.quantities import Epsilon
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
@@ -124,11 +123,6 @@ def test_an_opening_from_a_checkpoint_believes_a_repeat(path: Path, monkeypatch:
 # files
 
 
-def version_of(path: Path) -> int:
-    with raw(path) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
 @pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.pure)])
 @pytest.mark.parametrize("periods", [None, 30])
 def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
@@ -165,18 +159,6 @@ def test_a_file_that_says_it_repeats_nothing_is_read_all_the_same_and_by_no_earl
     assert verify(path).events == 5  # an earlier one finds that the delta is not what its events add up to
 
 
-def retell(path: Path, *changes: tuple[str, str]) -> None:
-    """Change bodies and make the chain fit, as one can who knows the format."""
-    with tampering(path) as connection:
-        for old, new in changes:
-            connection.execute("UPDATE events SET body = replace(body, ?, ?)", (old, new))
-        chain = GENESIS
-        for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
-            chain = compute_chain(chain, seq, at=at, kind=kind, body=body)
-            connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
-    Path(f"{path}.mark").unlink(missing_ok=True)
-
-
 def test_a_repeat_of_another_question_or_of_no_answer_is_found_by_verifying(path: Path) -> None:
     with opened(path) as ledger:
         other, failed = (ledger.reserve(Request("q", ITEM, ALICE, key)) for key in ("other", "key"))
@@ -185,7 +167,8 @@ def test_a_repeat_of_another_question_or_of_no_answer_is_found_by_verifying(path
         repeat(ledger)
     assert verify(path).events == 9
     for before, after in (("6", "2"), ("2", "3"), ("3", "6")):
-        retell(path, (f'"repeats":{before}', f'"repeats":{after}'))
+        retell(path, f"""body = replace(body, '"repeats":{before}', '"repeats":{after}')""")
+        Path(f"{path}.mark").unlink(missing_ok=True)
         if after == "6":
             assert verify(path).events == 9
         else:

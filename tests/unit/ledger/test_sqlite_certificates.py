@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from support.ledger_kit import BUDGET, TOTAL, code_of, raw, tampering
+from support.ledger_kit import BUDGET, TOTAL, code_of, tampering
 
-from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
+from dpsql.accounting import BudgetVector, Certificate, CertificateTerms
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger import sqlite_tables as tables
 from dpsql.quantities import Delta, Epsilon
 
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
 ITEMS = BudgetVector(100, 20, certificate=Certificate.theorem2)
-MONTHLY = Periods(timedelta(days=30), 12)
-
-
-def version_of(path: Path) -> int:
-    with raw(path) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 @pytest.fixture
@@ -31,24 +24,6 @@ def fixed(path: Path) -> Path:
     ledger.reserve(Request("q", BudgetVector(5, 1, certificate=Certificate.theorem2))).settle(Fraction(2), "d")
     ledger.close()
     return path
-
-
-def test_only_a_ledger_of_another_certificate_has_the_newest_version(tmp_path: Path) -> None:
-    cases = {
-        2: (BUDGET, CertificateTerms(), None),
-        3: (BUDGET, CertificateTerms(), MONTHLY),
-        4: (ITEMS, FIXED, None),
-    }
-    for version, (budget, certified, periods) in cases.items():
-        path = tmp_path / f"{version}.ledger"
-        SQLiteLedger(path, budget, total=TOTAL, certified=certified, periods=periods).close()
-        assert version_of(path) == version
-        verify(path)
-    both = tmp_path / "both.ledger"
-    SQLiteLedger(both, ITEMS, total=TOTAL, certified=FIXED, periods=MONTHLY).close()
-    assert version_of(both) == 4
-    verify(both)
-    SQLiteLedger.open(both).close()
 
 
 def test_an_earlier_dpsql_refuses_it(fixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

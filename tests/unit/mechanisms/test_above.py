@@ -86,8 +86,8 @@ def test_bulk_and_single_draws_agree() -> None:
         return tuple(event == BELOW for event in events), sum(event for event in events if isinstance(event, int)) // 8
 
     def p_value() -> float:
-        bulk = Counter[Hashable](summary(released(counts, threshold, variance)) for _ in range(3_000))
-        return agree(bulk, Counter[Hashable](summary(direct()) for _ in range(3_000)))
+        bulk = Counter[Hashable](summary(released(counts, threshold, variance)) for _ in range(1_500))
+        return agree(bulk, Counter[Hashable](summary(direct()) for _ in range(1_500)))
 
     assert fits(p_value)
 

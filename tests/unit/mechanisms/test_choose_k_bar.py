@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import pytest
-from support.laws import ROUNDING, Counts, cks, fits, goodness, hockey_stick, label_law, one_unit_more, rejects
+from support.laws import ROUNDING, Counts, cks, fits, goodness, hockey_stick, label_law, one_unit_more, rejects_early
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, OperatingSystemNoise
@@ -96,29 +96,29 @@ SAMPLED = {
 }
 
 
-def p_value(case: str, *, factor: float = 1.0, sign: int = -1) -> float:
+def p_value(case: str, *, factor: float = 1.0, sign: int = -1, draws: int = 6_000) -> float:
     mechanism, counts = SAMPLED[case]
     histogram = Histogram.of_leaders(counts, mechanism.candidates[-1])
-    chosen = Counter[Hashable](mechanism.choose(histogram, NOISE) for _ in range(6_000))
+    chosen = Counter[Hashable](mechanism.choose(histogram, NOISE) for _ in range(draws))
     return goodness(chosen, law(mechanism, counts, factor=factor, sign=sign))
 
 
 @pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_choices_follow_the_law(case: str) -> None:
-    assert fits(lambda: p_value(case))
+    assert fits(lambda: p_value(case, draws=3_000))
 
 
 @pytest.mark.mutant
 @pytest.mark.properties
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_noise_of_another_scale_is_noticed(factor: float) -> None:
-    assert rejects(lambda: p_value("counts that fall", factor=factor))
+    assert rejects_early(lambda draws: p_value("counts that fall", factor=factor, draws=draws), 6_000)
 
 
 @pytest.mark.mutant
 def test_the_sign_of_the_published_code_is_noticed() -> None:
-    assert rejects(lambda: p_value("counts that fall", sign=1))
+    assert rejects_early(lambda draws: p_value("counts that fall", sign=1, draws=draws), 6_000)
 
 
 def test_the_lowest_threshold_is_preferred() -> None:

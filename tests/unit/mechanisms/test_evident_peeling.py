@@ -40,7 +40,7 @@ LAWS: list[tuple[str, int, list[int], int, bool]] = [
 @pytest.mark.parametrize(("epsilon", "k", "counts", "most", "has_gate"), LAWS)
 def test_the_selection_has_its_law(epsilon: str, k: int, counts: list[int], most: int, has_gate: bool) -> None:
     mechanism, noise, seen = EvidentPeeling(Epsilon(epsilon), k, most, has_gate), SeededNoise(7), Counter[Hashable]()
-    for _ in range(4_000):
+    for _ in range(2_000):
         seen[outcome(mechanism.select(counts, noise))] += 1
     expected = evident_law(counts, Terms(float(epsilon), k, most, has_gate))
     assert math.fsum(expected.values()) == pytest.approx(1)
@@ -63,7 +63,7 @@ def test_names_that_no_row_has_are_returned_in_one_of_twenty_answers(names: int,
     assert chance == pytest.approx(chance_of_names(Terms(0.05, k, 1, has_gate)), abs=1e-6)
 
 
-@pytest.mark.parametrize("names", [20, 200])
+@pytest.mark.parametrize("names", [20])
 def test_so_many_answers_without_a_row_have_names(names: int) -> None:
     mechanism, noise, draws = EvidentPeeling(Epsilon("0.1"), 10), SeededNoise(names), 3_000
     returned = sum(bool(mechanism.select([0] * names, noise).positions) for _ in range(draws))
@@ -194,7 +194,7 @@ def test_known_names_below_the_line_are_left_out_and_no_others() -> None:
     assert keep_evident(released, 0, variance=Fraction(4)) == released
 
 
-@pytest.mark.parametrize("names", [20, 200])
+@pytest.mark.parametrize("names", [20])
 @pytest.mark.parametrize("make", [GaussianHistogram, WeightedGaussian])
 def test_a_line_on_values_lets_names_without_rows_through_in_one_of_twenty_releases(
     names: int, make: type[GaussianHistogram | WeightedGaussian]

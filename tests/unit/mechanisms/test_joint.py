@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 from mpmath.ctx_iv import MPIntervalContext
-from support.laws import ScriptedNoise, SeededNoise, Steps, fits, goodness, peeling_law, rejects
+from support.laws import ScriptedNoise, SeededNoise, Steps, fits, goodness, peeling_law, rejects, rejects_early
 
 from dpsql.mechanisms import Histogram, JointExponential, OperatingSystemNoise, Selection
 from dpsql.mechanisms.sampling.noise import BitReader
@@ -125,7 +125,7 @@ def test_the_law_survives_few_shares_and_single_bits(case: str, monkeypatch: pyt
 def test_few_shares_without_the_coin_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_UNITS", 1)
     monkeypatch.setattr(MODULE, "_is_kept", lambda *_: True)
-    assert rejects(sampled("all candidates", draws=4_000))
+    assert rejects_early(lambda draws: sampled("all candidates", draws=draws)(), 4_000)
 
 
 HISTOGRAMS = [counts for size in (1, 2, 3, 4, 5) for counts in combinations_with_replacement((9, 4, 3, 1, 0), size)]

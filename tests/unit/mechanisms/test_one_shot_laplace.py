@@ -9,7 +9,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from support.laws import ROUNDING, fits, goodness, hockey_stick, rejects, renyi
+from support.laws import ROUNDING, fits, goodness, hockey_stick, rejects_early, renyi
 
 from dpsql.accounting import epsilon_of_zcdp
 from dpsql.errors import UsageError
@@ -198,10 +198,10 @@ def test_a_delta_of_one_is_refused() -> None:
 SAMPLED = OneShotLaplace(Epsilon(2), 6, Delta("0.3"))
 
 
-def p_value(scale: float) -> float:
+def p_value(scale: float, draws: int = 6_000) -> float:
     """Return how well draws of `SAMPLED` over three counts of 2 and nine of 0 fit noise of a scale."""
     histogram = Histogram((2,) * 3 + (0,) * 9, 0)
-    drawn = (SAMPLED.select(histogram, NOISE).positions for _ in range(6_000))
+    drawn = (SAMPLED.select(histogram, NOISE).positions for _ in range(draws))
     seen = Counter[Hashable](sum(at < 3 for at in positions) for positions in drawn)
     return goodness(seen, among_the_first(scale, 6, (3, 2), (9, 0)))
 
@@ -213,4 +213,4 @@ def test_selections_follow_the_law_of_the_root_scale() -> None:
 
 @pytest.mark.mutant
 def test_the_law_of_the_pure_scale_is_noticed() -> None:
-    assert rejects(lambda: p_value(6 / 2))
+    assert rejects_early(lambda draws: p_value(6 / 2, draws), 6_000)

@@ -334,16 +334,15 @@ def test_another_process_finds_the_same_key() -> None:
         "print(*(key_of(*query) for query in DIFFERENT))"
     )
     here = __file__.rpartition("/")[0]
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", code, here, here.rpartition("/")[0]],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path))},
-        )
-        assert done.stdout.split() == [key_of(*query) for query in DIFFERENT]
+    done = subprocess.run(
+        [sys.executable, "-c", code, here, here.rpartition("/")[0]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
+    assert done.stdout.split() == [key_of(*query) for query in DIFFERENT]
 
 
 def test_another_format_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:

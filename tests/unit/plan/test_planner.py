@@ -357,7 +357,10 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
 @pytest.mark.properties
 @pytest.mark.parametrize(
     ("k", "groups", "per", "epsilon"),
-    [*product((1, 11, 12, 1000), (None, 1, 5, 65536, 65537), (False, True), ("1e-4", "0.05", "5"))],
+    [  # each pair of them at least once
+        (k, groups, (at + of) % 2 == 1, ("1e-4", "0.05", "5")[(at + 2 * of) % 3])
+        for (at, k), (of, groups) in product(enumerate((1, 11, 12, 1000)), enumerate((None, 1, 5, 65536, 65537)))
+    ],
 )
 def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     k: int, groups: int | None, per: bool, epsilon: str

@@ -6,7 +6,7 @@ import duckdb
 
 from dpsql.sql.allow_list import FUNCTIONS, INSIDE
 from dpsql.sql.syntax import grammar
-from dpsql.sql.syntax.block import EVERY_AGGREGATE
+from dpsql.sql.syntax.block import AGGREGATES, EVERY_AGGREGATE
 from dpsql.sql.syntax.grammar import REFUSED
 
 SYNTAX = {"coalesce", "current_timestamp", "date", "ifnull", "localtimestamp", "try", "width_bucket"}  # of the parser
@@ -31,3 +31,17 @@ def test_every_function_of_the_allow_list_is_one_of_duckdb() -> None:
 
 def test_every_aggregate_and_refused_function_is_one_of_duckdb() -> None:
     assert (EVERY_AGGREGATE | REFUSED) - list_functions() == FORMS
+
+
+def test_every_aggregate_of_duckdb_is_known_as_one() -> None:
+    found = duckdb.sql("SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'")
+    names = {name for (name,) in found.fetchall()}
+    assert {name for name in names if name.isidentifier()} - EVERY_AGGREGATE <= FUNCTIONS.keys()
+    assert not EVERY_AGGREGATE & FUNCTIONS.keys()
+    macros = duckdb.sql(
+        "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'macro' "
+        "AND regexp_matches(macro_definition, '\\b(sum|avg|count|list|max|min)\\(')"
+    )
+    # none is computed over released rows
+    assert names | {name for (name,) in macros.fetchall()} <= AGGREGATES
+    assert {"variant_group_array", "weighted_avg", "geomean"} <= AGGREGATES

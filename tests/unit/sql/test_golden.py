@@ -159,14 +159,8 @@ def test_what_is_counted_equals_the_reference(case: Case, tables: tuple[object, 
         wanted = {key: wanted.get(key, 0) for key in found}
         assert 0 in wanted.values()
     assert found == wanted
+    assert counts(tables[0], query, Bound(10_000, (1, 2))) == found, "a wide bound changes no count"  # type: ignore[arg-type]
     assert bool(wanted) or tables[0] is EMPTY or "nobody" in "".join(case.notes)
-
-
-@pytest.mark.parametrize("case", ids(ACCEPTED))
-def test_a_wide_bound_changes_no_count(case: Case) -> None:
-    parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
-    query = private(case.given, CATALOG, parameters)
-    assert counts(TABLES, query, Bound(10_000, (1, 2))) == counts(TABLES, query)
 
 
 @pytest.mark.properties
@@ -175,11 +169,12 @@ def test_a_wide_bound_changes_no_count(case: Case) -> None:
 def test_with_a_weight_of_one_each_group_weighs_its_count(case: Case, tables: duckdb.DuckDBPyConnection) -> None:
     parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
     query = private(case.given, CATALOG, parameters)
+    counted = counts(tables, query)
     for act in (rewrite_weighted, rewrite_weighted_of_all):
         counting = act(query, bound=Bound(100, (1, 2)), weights=[1] * 100)
         rows = tables.execute(counting.sql, list(counting.parameters)).fetchall()
         keys = len(query.keys)
-        assert {same(row[:keys]): row[keys] for row in rows} == counts(tables, query)
+        assert {same(row[:keys]): row[keys] for row in rows} == counted
         assert [row[keys] for row in rows] == [row[keys + 1] for row in rows]
 
 

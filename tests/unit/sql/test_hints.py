@@ -13,7 +13,6 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-import duckdb
 import pytest
 from support.sql_golden import load
 from support.sql_reference import NOON, accepts_pattern, catalog_of, corpus_catalog, corpus_tables, nasty_tables
@@ -21,7 +20,6 @@ from support.sql_reference import NOON, accepts_pattern, catalog_of, corpus_cata
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import Error, Place
 from dpsql.plan import EvaluatorParser
-from dpsql.sql.allow_list import FUNCTIONS
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import SPREADS
@@ -164,10 +162,3 @@ def test_an_aggregate_that_is_not_released_is_the_reason(call: str, parser: Eval
         refused = find_refusal(text, 0, parser)
         assert refused is not None
         assert refused.code in {"not-row-local", "aggregate"}
-
-
-def test_every_aggregate_of_duckdb_is_known_as_one() -> None:
-    found = duckdb.sql("SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'")
-    names = {name for (name,) in found.fetchall() if name.isidentifier()}
-    assert names - EVERY_AGGREGATE <= FUNCTIONS.keys()
-    assert not EVERY_AGGREGATE & FUNCTIONS.keys()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
 from properties.mechanisms.laws.record import MechanismLaw
+from properties.mechanisms.laws.stable import ranked
 from support import fixed_stable_kit, laplace_kit, top_stable_kit
 from support.laws import (
     Counts,
@@ -26,10 +27,8 @@ from support.laws import (
 from dpsql.accounting import ZCDP, discrete_gaussian_offset
 from dpsql.mechanisms import (
     FixedStableTopK,
-    GapChoice,
     GaussianHistogram,
     LaplaceLimitedDomain,
-    StableTopK,
     TopStable,
 )
 from dpsql.mechanisms.gaussian_threshold import unit_weight, weighted_threshold
@@ -45,11 +44,6 @@ STEPS = 4  # of fixed point in a weight, few enough to enumerate
 
 
 MOST = (1, 2, 3)
-
-
-def ranked(counts: Counts) -> list[str]:
-    """Return the labels that exist in the order of their counts."""
-    return sorted((label for label in counts if counts[label] > 0), key=lambda label: (-counts[label], label))
 
 
 def excess(here: Law, there: Law, claimed: ZCDP) -> float:
@@ -242,61 +236,6 @@ def softmax(exponents: Mapping[Hashable, float]) -> Law:
     return {event: math.exp(each - highest) / total for event, each in exponents.items()}
 
 
-def gap_law(mechanism: GapChoice, counts: Counts, *, raced: int) -> Law:
-    padded = [*sorted(counts.values(), reverse=True), *[0] * (mechanism.k_bar + 1)][: mechanism.k_bar + 1]
-    rate = float(mechanism.epsilon) / (2 * raced)
-    return softmax({at: rate * (higher - lower) for at, (higher, lower) in enumerate(pairwise(padded), start=1)})
-
-
-# Stable sets: gaps move by up to R either way, and a gap of R can be closed
-
-
-def stable_law(mechanism: StableTopK, counts: Counts, *, unstable: int, raced: int, variance: Fraction) -> Law:
-    """Return the law of the k that is chosen, and of the set of labels if its gap holds."""
-    labels = ranked(counts)
-    padded = [*(counts[label] for label in labels), *[0] * (mechanism.k_bar + 1)]
-    noise, found = discrete_gaussian_law(variance), dict[Hashable, float]()
-    offset = discrete_gaussian_offset(variance, float(mechanism.delta))
-    for k, chosen in gap_law(mechanism.choice, counts, raced=raced).items():
-        assert isinstance(k, int)
-        gap = padded[k - 1] - padded[k]
-        held = math.fsum(mass for n, mass in noise.items() if gap - unstable + n >= offset)
-        found[k, frozenset(labels[:k])] = chosen * held
-        found[k, None] = chosen * (1.0 - held)
-    return found
-
-
-STABLE = [
-    (StableTopK(Epsilon(epsilon), Delta(delta), k_bar, (), most), counts)
-    for most in MOST
-    for epsilon, delta, k_bar, counts in (
-        ("1", "1e-6", 1, {}),
-        ("4", "1e-6", 1, {"b": 2 * most, "a": most}),
-        ("2", "0.05", 2, {"a": 12 * most, "b": 1, "c": 1}),
-        ("2", "1e-6", 2, {"b": most}),
-        ("1", "0.3", 2, {"a": most + 1, "b": 1}),
-    )
-]
-
-
-def worst_stable(*, unstable: bool = True, raced: bool = True, sigma: bool = True) -> float:
-    found = 0.0
-    for mechanism, counts in STABLE:
-        most = mechanism.sensitivity
-        variance = mechanism.variance / (1 if sigma else most**2)
-
-        def law(
-            counts: Counts, mechanism: StableTopK = mechanism, most: int = most, variance: Fraction = variance
-        ) -> Law:
-            unit = most if unstable else 1
-            return stable_law(mechanism, counts, unstable=unit, raced=most if raced else 1, variance=variance)
-
-        here = law(counts)
-        for more in one_unit_more(counts, UNIVERSE, None, most):
-            found = max(found, excess(here, law(more), mechanism.loss))
-    return found
-
-
 FIXED: list[tuple[FixedStableTopK, Counts]] = [
     (FixedStableTopK(Rho(rho), Delta(delta), k, k_bar, Fraction(penalty) * most, bound, most), counts)
     for most in (2, 3)
@@ -369,9 +308,12 @@ def top_stable_law(mechanism: TopStable, counts: Counts, variant: top_stable_kit
     }
 
 
-def worst_top_stable(variant: top_stable_kit.Variant = top_stable_kit.PRODUCTION) -> float:
+def worst_top_stable(
+    variant: top_stable_kit.Variant = top_stable_kit.PRODUCTION,
+    cases: Sequence[tuple[TopStable, Counts]] = TOP_STABLE,
+) -> float:
     found = 0.0
-    for mechanism, counts in (*TOP_STABLE, FOUR):
+    for mechanism, counts in cases:
         here, pure = top_stable_law(mechanism, counts, variant), float(mechanism.guarantee.epsilon)
         for more in one_unit_more(counts, max(UNIVERSE, "".join(counts), key=len), None, mechanism.sensitivity):
             there = top_stable_law(mechanism, more, variant)
@@ -403,13 +345,11 @@ ALL_COUNTS = MechanismLaw(
     },
 )
 AT_ONCE = law(0.8, worst_laplace, 1.2, LAPLACE_MISTAKES)
-STABLE_SET = MechanismLaw(
-    claims={"edges": (0.6, worst_stable)},
+FIXED_STABLE = law(0.5, worst_fixed, 1.05, FIXED_MISTAKES)
+TOP = MechanismLaw(
+    claims={"edges": (0.6, worst_top_stable), "four groups": (-1.0, partial(worst_top_stable, cases=[FOUR]))},
     mistakes={
-        "R left out of the gap that is not stable": (1.5, lambda: worst_stable(unstable=False)),
-        "R left out of the choice": (1.1, lambda: worst_stable(raced=False)),
-        "R left out of sigma": (1.2, lambda: worst_stable(sigma=False)),
+        name: (1.1, partial(worst_top_stable, mistake, [FOUR] if "noise" in name else TOP_STABLE))
+        for name, mistake in TOP_STABLE_MISTAKES.items()
     },
 )
-FIXED_STABLE = law(0.5, worst_fixed, 1.05, FIXED_MISTAKES)
-TOP = law(0.6, worst_top_stable, 1.1, TOP_STABLE_MISTAKES)
