@@ -61,7 +61,7 @@ from dpsql.mechanisms.gate import LOOK_SHARE, Gate, bound_weight_sum, find_open_
 from dpsql.quantities import Delta, Rho
 
 DELTA = "1e-6"
-QUICK = {"trials": 2}
+QUICK = {"trials": 2, "epsilon": ["1", "1/5", "items"]}
 WITHIN = 0.03
 HOPELESS = 0.1  # where the best is below it, all are alike
 NOTHING = 0.02  # where the best is below it, there is as good as nothing to find
