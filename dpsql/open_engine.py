@@ -144,6 +144,7 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
         closing.callback(pool.close)
         if settings.answer_grid_ms is not None:  # whether a statement has to wait for that depends on others
             pool.open_all()
+        # The pool is open: its owner closes it, and not this block.
         closing.pop_all()
     return pool, size
 
@@ -349,6 +350,7 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
     ours = _ENGINES.get(source.scheme)
     if ours is not None:
         module, _, attributes = ours.partition(":")
+        # "dpsql.engines.mysql:MySQLEngine.open" is a module, and attributes of it.
         found: Any = import_module(module)
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
