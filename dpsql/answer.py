@@ -451,6 +451,7 @@ class Answer:
         """Return the table in which each released count is followed by its interval, unless the query selects that."""
         self.intervals(level)  # raises where there are none
         table, shown = self._table, dict(zip(self._table.column_names, self._table.columns, strict=True))
+        # From the last column to the first: what is added behind a column moves none that is still to come.
         for position, ends in sorted(self.column_intervals(level).items(), reverse=True):
             name = table.column_names[position]
             for end, column in zip(("high", "low"), reversed(ends), strict=True):

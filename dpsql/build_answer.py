@@ -244,9 +244,11 @@ def _describe_averages(
             continue
         # the SELECT around it may filter and sort: a row is found by its value, and its interval is that of its group
         values = planning.divide_steps(sums, rows, measures=(measures[dividend], measures[divisor])).to_pylist()
+        # In a dict the last of equal values stays: the group with the fewest rows, whose interval is the widest.
         found = sorted(zip(values, sums, rows, strict=True), key=lambda each: each[2], reverse=True)
         pairs = {value: (total, number) for value, total, number in found}
         for column in columns:
+            # A value of no group was computed by the SELECT: 0 rows give it no interval.
             chosen = [pairs.get(value, (0, 0)) for value in table.column(column).to_pylist()]
             sums, rows = tuple(total for total, _ in chosen), tuple(number for _, number in chosen)
             yield replace(described, columns=(column,), sums=sums, rows=rows)
@@ -270,6 +272,7 @@ def _describe_spreads(
         if table is None:
             yield described
             continue
+        # Of equal values that with the fewest rows stays, and a value of no group gets 0 rows, and no interval.
         found = sorted(((law.compute(each), each) for each in steps), key=lambda each: each[1][0], reverse=True)
         of_values = dict(found)
         for column in columns:

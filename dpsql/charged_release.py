@@ -44,11 +44,13 @@ def reserve_run_settle(
     # an engine that cannot run is found out before anything is reserved
     with (
         ledgers.mark_charge(ledgers.SETTLING) as charged,
+        # A failed statement is settled, and its turn left, within this grid: neither can be timed.
         hold_failure_to_grid(grid_ms) as start_clock,
         engines.take_turn(own.engine, stop),
     ):
         if stop is not None and stop():
             raise engines.statement_stopped()
+        # An import that fails has to fail before anything is reserved.
         engines.load_libraries(*_LIBRARIES)
         reservation = own.ledger.reserve(request)  # durable: from here on a failure costs the whole worst case
         if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
@@ -56,6 +58,7 @@ def reserve_run_settle(
         charged.append(True)  # errors from here on say that they are charged
         hint = "Ask the curator. The details may hold private values, so they are not stored."
         reason = "The engine could not answer; the query is charged in full."
+        # Both errors are made before a row is read, so that no frame, cause or context with rows can hang on them.
         engine_failure = errors.EngineError("engine-failed", reason, hint=hint)
         reason = "The answer could not be drawn; the query is charged in full."
         draw_failure = errors.EngineError("release-failed", reason, hint=hint)
@@ -65,6 +68,7 @@ def reserve_run_settle(
             nonlocal failure
             failure = engine_failure
             exact = own.engine.execute(statement)
+            # What fails from here on is no longer the engine's fault.
             failure = draw_failure
             return exact
 
@@ -76,8 +80,10 @@ def reserve_run_settle(
             pass
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
             failure = interrupt.with_traceback(None)
+            # The frames of an interrupt, and what it interrupted, hold rows.
             failure.__context__ = failure.__cause__ = None
         else:
+            # Settled before it is returned: an answer that was seen is always in the ledger, with its charge.
             settled = reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
             log.rises.append(settled.rise)
             return settled
@@ -165,4 +171,5 @@ def _wait(began: float, milliseconds: int | None) -> None:
     passed = time.monotonic() - began
     while leaves < passed:
         leaves *= 2
+    # The clock is read again, so that the loop above does not add to the time.
     time.sleep(max(0.0, began + leaves - time.monotonic()))

@@ -16,6 +16,7 @@ from dpsql.sql.syntax.block import QUANTILES
 from dpsql.sql.syntax.clause import OPTIONS
 
 WORDS = frozenset(["help", "quit", "exit"])  # commands that need no dot
+# A quote or comment may end with the text, by \Z: then it is open, and what follows belongs to it.
 _PARTS = re.compile(
     r"""
       (?P<comment> --[^\n]*(?:\n|\Z) | /\*.*?(?:\*/|\Z) )

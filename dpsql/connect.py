@@ -245,6 +245,7 @@ def require_psycopg() -> None:
 def _caller_level() -> int:
     """Return the stack level of the first caller outside this package, counted from the function that calls this."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - warnings counts frames and names no package
+    # Frames of this package are passed over: __package__ is "dpsql" here.
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
         level, frame = level + 1, frame.f_back
     return level

@@ -116,6 +116,7 @@ class ValueNoise:
             return None
         away = 1 if by > 0 else -1
         if isinstance(value, float):
+            # The value that is shown was itself rounded to a DOUBLE: by half of a unit in its last place at most.
             moved = round_outwards(Fraction(value) + by + away * Fraction(math.ulp(value)), away)
             return moved if self.may_be_negative else max(0.0, moved)
         scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
@@ -184,6 +185,7 @@ def find_offset(noise: SharedNoise, outside: float) -> int:
     moved = abs(noise.factor) * np.arange(-far, far + 1)
 
     def tail(at_least: int) -> float:
+        # P[Z_1 >= t - factor * z]: below the sum's first index that is 1, beyond its last one 0.
         index = at_least - moved + ends
         found = np.where(index < 0, 1.0, np.where(index > 2 * ends, 0.0, tails[np.clip(index, 0, 2 * ends)]))
         return float(np.dot(shared, found)) * (1.0 + SLACK)
@@ -289,6 +291,7 @@ def widen_quotients(
             ends.append(pair if noise.may_be_negative else (max(Fraction(0), pair[0]), max(Fraction(0), pair[1])))
         (least, most), (fewest, many) = ends
         fewest, many = max(Fraction(1), fewest), max(Fraction(1), many)
+        # A sum above 0 gives the least quotient with the most rows, and one below 0 with the fewest.
         low.append(round_outwards(place.put(least / (many if least > 0 else fewest)), -1))
         high.append(round_outwards(place.put(most / (fewest if most > 0 else many)), 1))
     return low, high
@@ -341,6 +344,8 @@ class SpreadLaw:
         found = _find_ends(means[1:], widths, middle=float(self.middle) / scale[-1])
         low, high = (least, most) if found is None else (min(max(end * scale[-1], least), most) for end in found)
         fewest = max(float(self.statistic.fewest_rows), rows - axes[0])
+        # Of a sample the spread is multiplied by n / (n - 1), which falls in n: each end takes the n that widens the
+        # interval.
         ends = [(low, rows + axes[0] if low > 0 else fewest), (high, fewest if high > 0 else rows + axes[0])]
         return tuple(self._finish(end, number) for end, number in ends)  # type: ignore[return-value]
 
@@ -385,6 +390,7 @@ def _find_ends(means: Sequence[float], widths: Sequence[float], *, middle: float
     ]
     moved = [one * other for one in apart[0] for other in apart[-1]]
     if len(centres) == 1:
+        # A square: where the interval holds 0 it may be 0, although no product of two ends is.
         low, high = 0.0 if apart[0][0] <= 0.0 <= apart[0][1] else min(each * each for each in apart[0]), max(moved)
     else:
         low, high = min(moved), max(moved)
@@ -395,6 +401,7 @@ def _find_ends(means: Sequence[float], widths: Sequence[float], *, middle: float
 def _solve(mean: float, variance: float, *, rows: float) -> tuple[float, float]:
     """Return the ends of {x : |mean - x| <= sqrt(variance + x^2 rows^2)}, for rows below 1."""
     left = 1.0 - rows * rows
+    # mean - x|**2 <= variance + x**2 rows**2 is a parabola that opens upwards, since rows is below 1.
     half = math.sqrt(variance * left + (rows * mean) ** 2)
     return (mean - half) / left, (mean + half) / left
 

@@ -80,6 +80,7 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
     try:
         is_session = type(database).__module__.startswith("pyspark.sql")
         sources = list_sources(policy, elsewhere=is_session or (given is not None and given.scheme in _SPARK))
+        # An address of an engine; `given.path` is that of "duckdb:" and a file.
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated, scheme=given.scheme)
             return _open_remote(given, policy, sources=sources, materialized=materialized)
@@ -129,6 +130,7 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
     settings = policy.engine.for_worker(size) if is_apart else policy.engine
     member = replace(policy, engine=settings)
     first = open_engine(database, member, isolation=isolation)
+    # An engine of another package may allow fewer connections than the policy wants.
     size = min(size, getattr(first, "max_connections", None) or size)
     open_member = lambda: open_engine(database, member, isolation=isolation)  # noqa: E731
     if isinstance(first, DuckDBEngine):
@@ -144,6 +146,7 @@ def open_pool(database: str | Path | None, policy: Policy, *, isolation: str | N
         closing.callback(pool.close)
         if settings.answer_grid_ms is not None:  # whether a statement has to wait for that depends on others
             pool.open_all()
+        # The pool is open: its owner closes it, and not this block.
         closing.pop_all()
     return pool, size
 
@@ -207,6 +210,7 @@ def public_engines(
     if engine.dialect.name == "DuckDB" and not is_open:
         settings = settings.for_public_tables()
     limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
+    # These are the CSV files, which have types in the policy and are read into memory once.
     loaded = tuple(table.source for table in public.tables.values() if isinstance(table.source, Path) and table.types)
     engines = PublicEngines(
         lambda: open_engine(database, limited, isolation=isolation, materialized=False),
@@ -349,6 +353,7 @@ def _find_opener(source: DataSource, sources: Sources) -> _Open:
     ours = _ENGINES.get(source.scheme)
     if ours is not None:
         module, _, attributes = ours.partition(":")
+        # "dpsql.engines.mysql:MySQLEngine.open" is a module, and attributes of it.
         found: Any = import_module(module)
         for attribute in attributes.split("."):
             found = getattr(found, attribute)

@@ -196,6 +196,8 @@ def release(batch: Batch, exact: Exact, *, noise: Noise) -> bytes:
             "The engine returned a result of another shape than the statement defines.",
             hint="Ask the curator whether the data changed while the session was open.",
         )
+    # An example without votes is labelled, too: which ones have any is private. Another example is a KeyError, and
+    # charged.
     found: dict[Value, list[tuple[Value, int]]] = {example: [] for example in batch.examples}
     for example, label_, votes in zip(*(column.to_pylist() for column in table.columns), strict=True):
         found[example].append((label_, votes))
@@ -279,6 +281,9 @@ def _check_values(values: Sequence[Value], kind: Type, *, what: str) -> tuple[Va
 def _leading_votes(table: VotesTable, examples: Sequence[Value], *, rows: int) -> Statement:
     """Return the SQL for the first `rows` labels of each example by votes, ties by the labels themselves."""
     writer = Writer()
+    # Of 8 labels at most for each example, and of the next one:
+    # SELECT dpsql_example, dpsql_label, dpsql_votes FROM (SELECT *, row_number() OVER (PARTITION BY dpsql_example
+    # ORDER BY dpsql_votes DESC, dpsql_label) AS dpsql_rank FROM (counted)) WHERE dpsql_rank <= 9
     counted = (
         f"SELECT {_NAMES}, system.main.count(DISTINCT dpsql_teacher) AS dpsql_votes "  # noqa: S608 - nothing in it is the analyst's text
         f"FROM ({_select_votes(writer, table, examples=examples)}) GROUP BY {_NAMES}"
@@ -306,6 +311,9 @@ def _weighted_votes(
     votes = _select_votes(writer, table, examples=examples)
     condition = f"dpsql_label IN ({_unnest(writer, table.label, values=known)})"
     pairs = f"SELECT DISTINCT {_NAMES}, dpsql_teacher FROM ({votes}) WHERE {condition}"  # noqa: S608 - nothing in it is the analyst's text
+    # WITH dpsql_pairs AS (SELECT DISTINCT dpsql_example, dpsql_label, dpsql_teacher FROM (votes) WHERE ...),
+    # dpsql_own AS (SELECT dpsql_example, dpsql_teacher, weights[count()] AS dpsql_weight FROM dpsql_pairs GROUP BY ALL)
+    # SELECT dpsql_example, dpsql_label, sum(dpsql_weight) FROM dpsql_pairs JOIN dpsql_own USING (...) GROUP BY ...
     weight = f"system.main.list_extract(CAST({writer.bind(weights)} AS INTEGER[]), system.main.count())"
     own = f"SELECT dpsql_example, dpsql_teacher, {weight} AS dpsql_weight FROM dpsql_pairs GROUP BY ALL"  # noqa: S608 - as above
     sql = (

@@ -69,6 +69,7 @@ class PlanFinder:
         """
         if query.charged_values is not None and self.own.ledger.division != self.own.division:
             query = replace(query, charged_values=None)  # the ledger no longer knows which value each unit has here
+        # Materialized tables are used only if they were made of this version of the data.
         if query.materialized:
             query = query.at(self.own.ledger.data_version)
         listed = None if query.partitions is None else find_partition_query(query)
@@ -139,6 +140,7 @@ class PlanFinder:
 
     def mark_reread(self, parts: list[PlannedQuery], queries: Sequence[PrivateQuery]) -> list[PlannedQuery]:
         """Return the parts, with a mark on those that 0.11 answered when it read the text otherwise, as `queries`."""
+        # The two readings of a text cannot be compared part by part.
         if len(parts) != len(queries):
             return parts
         marked = list[PlannedQuery]()

@@ -131,6 +131,7 @@ class Session:
                 may_run = part.stored is not None or part.reach is None
                 parts.append(part if may_run else self._require_consent(part, given=consent, postgres=postgres))
             for part in parts:
+                # Before anything is charged: a filter of warnings may turn one into an error.
                 for warning in part.plan.warnings if part.stored is None else ():
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
             answered = self._release_parts(parts, stop, log=log)
@@ -145,6 +146,7 @@ class Session:
         if key is not None and len(plans) == len(parts):
             # the next time these words are run, the ledger has the answers to these plans
             with suppress(errors.Error):
+                # The answer is paid for: an error of the ledger in looking for its stamp must not lose it.
                 self._charged.add(key, (view, plans), stamp=self._dependencies.ledger.peek_stamp())
         return answer
 
@@ -484,6 +486,7 @@ class Session:
         if not self._closed:
             self._closed = True
             own = self._dependencies
+            # All are closed, also where closing one fails; the ledger, which was added first, comes last.
             with ExitStack() as closing:
                 closing.callback(own.ledger.close)
                 closing.callback(own.engine.close)

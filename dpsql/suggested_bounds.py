@@ -56,6 +56,7 @@ def list_ends(series: Sequence[int], number: int) -> tuple[int, ...]:
     >>> list_ends((100, 125, 160, 200, 250, 320, 400, 500, 640, 800), 14)
     (1, 2, 3, 4, 5, 7, 8, 10, 13, 16, 20, 25, 32, 40)
     """
+    # Rounded up. Among the smallest some are equal, as 1.25 and 1.6 are both 2: fromkeys() leaves each of them once.
     numbers = (-(-each * 10**power // 100) for power in count() for each in series)
     return tuple(islice(dict.fromkeys(islice(numbers, 2 * number)), number))
 
@@ -310,6 +311,7 @@ class _Planner:
             negated=name in {"min", "each.min"},
         )
         unit = [self.table.privacy_unit, _identify_link(self.table.link)]
+        # The key has all that the law of the draw depends on besides the rows: one stored under it is the same draw.
         identity: list[object] = [FORMAT, self.table.name, list(self.table.path), unit, name, column, str(step), by]
         identity += [list(ends), mechanism.rank, str(self.epsilon.value)]
         key = hashlib.sha256(json.dumps(identity).encode("ascii")).hexdigest()
@@ -350,6 +352,7 @@ def _release(exact: Exact, *, mechanism: RankFromTop, key: str, noise: Noise) ->
     columns = [column.to_pylist() for column in table.columns]
     users: dict[object, object] = dict(zip(*columns, strict=True)) if len(columns) == 2 else {}  # noqa: PLR2004 - bin and count
     known = {at: each for at, each in users.items() if isinstance(at, int) and isinstance(each, int) and each >= 0}
+    # Two rows of one bin, or a value of another type, leave fewer bins than rows.
     is_whole = len(columns) == 2 and len(known) == table.num_rows  # noqa: PLR2004 - as above
     if not is_whole or not all(0 <= at < mechanism.bins for at in known):
         raise EngineError(

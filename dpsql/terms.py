@@ -291,6 +291,7 @@ def _spread_over_items(limit: Fraction, items: int, *, certified: CertificateTer
 
 def _rounded_down(value: Fraction) -> Fraction:
     """Return a positive value rounded down to four digits."""
+    # Logarithms of whole numbers: the fraction itself may be below the least double.
     exponent = _DIGITS - 1 - math.floor(math.log10(value.numerator) - math.log10(value.denominator))
     grid = Fraction(10) ** exponent
     return math.floor(value * grid) / grid

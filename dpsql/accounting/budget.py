@@ -42,6 +42,7 @@ class BudgetVector:
         amounts = exact(refundable, "An amount"), exact(permanent, "An amount")
         if min(amounts) < 0:
             raise UsageError("amount-range", "An amount of a budget must be at least 0.", hint="Such as 0.5.")
+        # The class is frozen, and its own __init__ has to write past that.
         object.__setattr__(self, "refundable", amounts[0])
         object.__setattr__(self, "permanent", amounts[1])
         object.__setattr__(self, "certificate", certificate)
@@ -83,6 +84,7 @@ class BudgetVector:
         """Return the share of `limit` that these amounts use: of the currency of which they use more."""
         limit.require(self.certificate)
         pairs = (self.refundable, limit.refundable), (self.permanent, limit.permanent)
+        # Of a currency that was not granted at all, nothing used is 0 and anything used is the whole.
         return max(used / granted if granted else Fraction(used > 0) for used, granted in pairs)
 
     def least_share_of(self, limit: BudgetVector) -> Fraction:
@@ -239,6 +241,7 @@ NO_RISE = Rise()
 
 def round_up(share: Fraction) -> int:
     """Return a share in hundredths of a percent, rounded up, as what is used is shown."""
+    # `//` rounds down, so that the negated quotient is rounded up; a whole number stays as it is.
     return -(-share.numerator * STEPS // share.denominator)
 
 
@@ -261,6 +264,7 @@ def compute_used_share(state: BudgetState, limit: BudgetVector) -> Fraction:
     """Return the used share of a limit: the larger of its currencies' shares, at most 1; reservations do not count."""
     (spent, refundable), (gone, permanent) = (state.spent, limit.refundable), (state.permanent, limit.permanent)
     return max(
+        # A limit may have been lowered below what was spent: the share is 1 then, and 0 of 0 is 0.
         spent / refundable if spent < refundable else Fraction(spent > 0),
         gone / permanent if gone < permanent else Fraction(gone > 0),
     )
@@ -282,6 +286,7 @@ def measure_rise(
     named = tuple(values)
     if states is None:
         return Rise.between(compute_used_share(common, limit), compute_used_share(change(common), limit))
+    # A query of all units is measured in every value that was named, since each of these budgets has less left.
     before = {value: states.get(value, _NOTHING) for value in named or states}
     after = {value: change(state) for value, state in before.items()} if named else before
     changed = common if named else change(common)

@@ -169,6 +169,7 @@ class TheoremTwoFilter:
         """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
         if not isinstance(loss, Steps):
             raise UsageError("wrong-certificate", "A session with the certificate theorem2 counts items alone.")
+        # Delta 0 is a query of a known domain, which cannot fail and is none of the queries.
         if loss.each.epsilon != self.each or loss.delta.value not in {0, self.delta.value}:
             reason = "With the certificate theorem2 every query has the epsilon and the delta that were fixed at first."
             raise UsageError("fixed-parameters", reason)
@@ -211,6 +212,7 @@ class OptimalFilter:
         Of more items than the optimum is computed for, that of their rho, which is more.
         """
         if self.items > MOST_ITEMS:
+            # Periods multiply the items, so that more than can be computed are asked for here (`maths.md` 6.3).
             epsilon = epsilon_of_zcdp(BoundedRange(self.each).rho * self.items, self.conversion)
         else:
             epsilon = adaptive_epsilon(self.items, self.each, delta=self.conversion)
@@ -321,7 +323,9 @@ def crossing(curve: Callable[[float], float], level: float, *, low: float, high:
     if at_low <= 0.0:
         return low
     while high - low > within * high:
+        # A secant needs ends on both sides of the level; else the middle is taken.
         share = at_low / (at_low - at_high) if at_high < 0.0 else 0.5
+        # Kept a little off the ends, where a secant can stall.
         middle = low + min(max(share, _EDGE * within), 1.0 - _EDGE * within) * (high - low)
         at_middle = excess(middle)
         if at_middle <= 0.0:
@@ -386,11 +390,13 @@ def total_after(
         found = Fraction(epsilon_of_zcdp(budget.rho * periods, conversion))
     else:
         found = rule.times(periods).total.epsilon.value
+    # `found` alone is true: the maximum keeps the epsilon of several periods from being below that of one.
     epsilon = max(found, each.epsilon.value)
     return ApproximateDP(Epsilon(_rounded_up(epsilon)), delta)
 
 
 def _rounded_up(value: Fraction) -> Fraction:
     """Return `value` in six digits, none of them too small."""
+    # 0.012345678 has the grid 10**7: six digits from the first one that is not 0.
     grid = Fraction(10) ** (_DIGITS - 1 - math.floor(math.log10(value)))
     return math.ceil(value * grid) / grid

@@ -120,6 +120,7 @@ class BoundedRange:
 
 def epsilon_of_draws(rho: Fraction, draws: int = 1) -> Epsilon:
     """Return the largest epsilon of a draw of which so many cost rho together, rounded down to twelve decimals."""
+    # Both steps round down: a draw of a smaller epsilon costs less, never more.
     return Epsilon(Fraction(math.isqrt(math.floor(8 * rho / draws * _GRID**2)), _GRID))
 
 
@@ -272,10 +273,12 @@ def rho_of_total(total: ApproximateDP) -> Rho:
     Given: `total.delta` strictly between 0 and 1, and only the share of delta that pays for the conversion.
     Source: CKS20 inverted by bisection; the returned value is the lower end.
     """
+    # Delta rises with rho, so that `low` is always one at which the conversion was seen to hold.
     level, epsilon = -_log_inverse(total.delta), float(total.epsilon)
     low, high = 0.0, max(1.0, epsilon)
     for _ in range(200):
         middle = (low + high) / 2.0
+        # No double is left between the ends.
         if middle in (low, high):
             break
         if _least_log_delta(_concentrate(middle), epsilon) <= level:
@@ -349,6 +352,7 @@ class RenyiCurve:
 
     def delta_at(self, epsilon: Epsilon) -> float:
         """Return a delta, rounded up, its own included, for which the curve implies (epsilon, delta)-privacy."""
+        # Rho 0 with several candidates has no conversion here: a delta of 1 is true of everything.
         converted = delta_of_zcdp(self.rho, epsilon) if self.rho.value else float(self.candidates > 1)
         return min(1.0, (self.candidates * converted + float(self.delta)) * _RENYI_UP)
 
@@ -396,6 +400,7 @@ class BoundedRangeCurve:
         # the log-ratio at which the divergence of two outcomes is largest
         worst = epsilon + math.log(order / alpha) + rest - _log_of_rest(order * epsilon)
         found = worst + (rest - math.log(alpha) - _log_of_rest(epsilon)) / order
+        # Near alpha = 1, and of a small epsilon, the logarithms nearly cancel, and the error grows as 1 / order.
         slack = _SLACK * (1.0 + epsilon) * (1.0 + abs(math.log(order)) + abs(math.log(epsilon))) * (1.0 + 1.0 / order)
         return self.items * min(alpha * float(self.each.rho), found + slack) * _UP
 
@@ -425,6 +430,7 @@ class LaplaceCurve:
         steps = (2.0 * alpha - 1.0) * rate
         between = math.fsum(math.exp(-steps * at) for at in range(1, self.distance))
         outer = (1.0 + math.exp(-steps * self.distance)) / -math.expm1(-rate)
+        # tanh(rate / 2) is (1 - q) / (1 + q), without the cancellation of 1 - q for wide noise.
         log_sum = math.log((outer + between) * math.tanh(rate / 2.0))
         slack = _SLACK * (self.distance + 1.0 / (alpha - 1.0))
         return (self.distance * rate + log_sum / (alpha - 1.0)) * _UP + slack

@@ -66,6 +66,8 @@ def _cells(epsilon: Epsilon) -> _Cells:
     import mpmath  # only the certificate `optimal` pays for the import
 
     fine = float(epsilon) / _CELLS
+    # The width has 30 bits, and a node's number fewer than 23: their product is exact in a double of 53 bits. One unit
+    # more than rounded down is above the epsilon that was given.
     unit = math.ldexp(1.0, math.frexp(fine)[1] - _BITS)
     width = (math.floor(fine / unit) + 1) * unit
     context = mpmath.MPContext()  # its own: the precision of the common one may be changed back by another thread
@@ -90,6 +92,7 @@ def _step(curve: Floats, cells: _Cells) -> Floats:
     """Return upper bounds on V_k at the nodes, from those on V_(k-1)."""
     size, distance = len(curve), np.arange(_CELLS, 0, -1) * cells.width
     left = (curve[0] * np.exp(-distance) - np.expm1(-distance)) * _UP  # convex, and 1 at x = 0
+    # Left of the grid the chord from (0, 1) to the first node; right of it the last value, since the curve falls.
     nodes = np.concatenate([left, curve, np.full(_CELLS, curve[-1])])
     middles = (1.0 - cells.share) * nodes[:-1] + cells.share * nodes[1:]
     falls = nodes[:-1] - nodes[1:]
@@ -97,6 +100,7 @@ def _step(curve: Floats, cells: _Cells) -> Floats:
     width = math.expm1(cells.width)
     rise = width * (nodes[_CELLS:-1] - nodes[: -_CELLS - 1]) + falls[_CELLS:] - falls[:-_CELLS]
     dents = cells.dent * np.maximum(rise, 0.0)  # 0 but for roundings: the curve is convex
+    # One more step never lowers V: it may be idle.
     best = curve.copy()
     for cell in range(_CELLS):
         near = slice(_CELLS - 1 - cell, _CELLS - 1 - cell + size)
@@ -106,6 +110,7 @@ def _step(curve: Floats, cells: _Cells) -> Floats:
         tilt = cells.tilt[cell] * (middles[near] - middles[far]) - (p * slopes[near] + q * slopes[far])
         np.maximum(best, value + np.abs(tilt), out=best)
     best += _SLACK * nodes[:size]
+    # V falls in x and is at most 1, so that each bound may be lowered to those before it.
     return np.asarray(np.minimum.accumulate(np.minimum(best, 1.0)))
 
 
@@ -152,6 +157,7 @@ def adaptive_epsilon(k: int, epsilon: Epsilon, *, delta: Delta) -> float:
     reach = epsilon_of_zcdp(_rho(k, epsilon), Delta(delta.value / _FURTHER))
     first, last = _ends(cells, k, last=reach)
     curve = next(curve for done, curve in enumerate(_curves(cells, first=first, last=last)) if done == k)
+    # argmax is 0 both for a first node that is low enough and for none: either way the plain bound is taken.
     below = int(np.argmax(curve <= level))
     if curve[below] > level or below == 0:
         return plain
@@ -195,6 +201,7 @@ def adaptive_items(epsilon: Epsilon, *, total: Epsilon, delta: Delta) -> int:
     reach = epsilon_of_zcdp(_rho(min(5 * enough // 4 + 2, MOST_ITEMS), epsilon), Delta(delta.value / _FURTHER))
     first, last = _ends(cells, MOST_ITEMS, last=max(reach, float(total) * _UP))
     for k, curve in enumerate(_curves(cells, first=first, last=last)):
+        # V rises in k: the first k that is too many ends the search, and up to `enough` rho has shown that all is well.
         if k > enough and _at(curve, cells, first=first, total=total) > level:
             return k - 1
         if k == MOST_ITEMS:

@@ -37,6 +37,7 @@ _LEAST = 1e-300  # below it a tail may underflow
 def _masses(variance: Fraction, first: int) -> float:
     """Return the sum of exp(-n^2 / (2 variance)) over n >= first >= 0."""
     last = first + math.ceil(_REACH * math.sqrt(float(variance))) + 1
+    # 40 standard deviations on, exp(-x**2 / 2) is 0 in doubles: what is left out is below any rounding.
     points = np.arange(first, last, dtype=np.float64)
     return float(np.sum(np.exp(points * points / (-2.0 * float(variance)))))
 
@@ -48,8 +49,10 @@ def discrete_gaussian_tail(variance: Fraction, at_least: int) -> float:
     if variance > _SUMMED:
         return _wide_tail(math.sqrt(float(variance)), at_least)
     if at_least < 0:
+        # P[N >= -n] = 1 - P[N >= n + 1]: the subtracted tail was rounded up, and is rounded down here.
         below = discrete_gaussian_tail(variance, 1 - at_least) * (1.0 - 2.0 * _SLACK)
         return min(1.0, math.nextafter(1.0 - below, 2.0))
+    # The sum over all n counts both sides, and 0 once.
     tail = _masses(variance, at_least) / (2.0 * _masses(variance, 0) - 1.0) * (1.0 + _SLACK)
     return min(1.0, max(sys.float_info.min, tail))
 
@@ -76,6 +79,7 @@ def delta_of_each(delta: Delta, parts: int) -> float:
     """Return 1 - (1 - delta)**(1 / parts), rounded down: `parts` independent failures of it make one of delta."""
     if not 0 < delta.value < 1:
         raise UsageError("delta-range", "Delta must lie strictly between 0 and 1 to be shared among failures.")
+    # float(delta) may be rounded up; the double below it is certainly not above delta.
     below = math.nextafter(float(delta), 0.0)
     return -math.expm1(math.log1p(-below) / parts) * (1.0 - _SLACK)
 
@@ -92,6 +96,7 @@ def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
     check_tail(probability)
     deviations = -NormalDist().inv_cdf(probability)  # of continuous noise: near enough to begin with
     high, step = max(0, math.ceil(deviations * math.sqrt(float(variance)))), 1
+    # The search widens its steps from the guess, upwards while the tail is too heavy, else downwards, and then halves.
     low = high - 1
     while discrete_gaussian_tail(variance, high) > probability:
         low, high, step = high, high + step, 2 * step
@@ -149,6 +154,7 @@ def _tail_of_equals(q: _Enclosure, n: int) -> _Enclosure:
 
 def _tail_of_unequals(slow: _Enclosure, fast: _Enclosure, *, n: int) -> _Enclosure:
     both = slow * fast
+    # slow > fast, so that the difference is above 0 also as an interval.
     ends = [(q, q**n / (1 - q)) for q in (slow, fast)]
     within = (slow * ends[0][1] - fast * ends[1][1]) / (slow - fast)
     beyond = (ends[0][1] + ends[1][1]) * both / (1 - both)
@@ -161,6 +167,7 @@ def _least(tail: Callable[[int], _Enclosure], probability: Fraction, *, context:
         raise UsageError("probability-range", "A tail probability must lie strictly between 0 and 1.")
     allowed = context.mpf(probability.numerator) / probability.denominator
     low, high = -1, 1
+    # Only a certain yes counts. 256 bits leave no overlap, at which mpmath would raise.
     while (tail(high) <= allowed) is not True:
         low, high = high, 2 * high
     while high - low > 1:

@@ -76,6 +76,8 @@ class Exact:
         )
 
 
+# Weak keys: a table is freed with its `Exact`, and what shows the attributes of the object, as a debugger does, shows
+# none.
 _TABLES: WeakKeyDictionary[Exact, pa.Table] = WeakKeyDictionary()
 
 
@@ -340,6 +342,7 @@ class BackgroundTask(Generic[Result]):
     def _run(self) -> None:
         if not self._first.acquire(blocking=False):
             return
+        # An exception that left this thread would be printed by `threading`, with values of rows in its text.
         with suppress(BaseException):
             self.outcome = self._act()
         self.done.set()
@@ -359,6 +362,7 @@ class BackgroundTask(Generic[Result]):
         except BaseException as reason:
             if not self.revoke():
                 end()
+            # Ctrl-C goes on once the statement has been told to stop; a time limit ends here.
             if not isinstance(reason, Exception):
                 raise
             return None
@@ -375,6 +379,7 @@ def run_beside(
     task = BackgroundTask(act, name=name)
 
     def end() -> None:
+        # Again and again: an interrupt that comes before the engine has begun the statement is lost.
         while not task.done.wait(_HEARTBEAT):
             interrupt()
 

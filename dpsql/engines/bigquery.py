@@ -107,6 +107,7 @@ class BigQueryEngine(RemoteEngine):
         )
         if ONE_SELECT.match(statement.sql) is None:
             raise ValueError
+        # Without retries: a statement is one job, and one that fails is not sent again.
         job = self._client.query(statement.sql, job_config=config, job_retry=None)
         self._job = job
         try:

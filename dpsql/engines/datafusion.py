@@ -68,6 +68,7 @@ class FolderLinks:
             self._root = Path(tempfile.mkdtemp(prefix="dpsql-datafusion-"))
         folder = Path(tempfile.mkdtemp(dir=self._root))
         for at, file in enumerate(files):
+            # Numbers for names, since files of several folders may have one name.
             (folder / f"{at:06}.parquet").symlink_to(file)
         return folder
 
@@ -256,6 +257,7 @@ class DataFusionEngine(RemoteEngine):
         """Stop the running statement: its tasks end at the next batch of rows."""
         if (running := self._running) is not None:
             loop, task = running
+            # No other call of an event loop may come from another thread; `task.cancel` itself would not wake the loop.
             loop.call_soon_threadsafe(task.cancel)
 
     def disconnect(self) -> None:

@@ -99,6 +99,7 @@ def _added(table: DeltaTable, partitions: tuple[str, ...]) -> Sequence[tuple[str
             (add["path"], tuple(read_text(add["partition"][name]) for name in partitions))
             for add in added.select(wanted).to_pylist()
         ]
+        # The list of files has those with deleted rows as well, whose rows would be counted.
         return None if pa.table(table.deletion_vectors().read_all()).num_rows else files
     return None
 

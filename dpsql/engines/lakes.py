@@ -146,6 +146,7 @@ def _list_parquet(root: Path, *, place: str) -> list[Path]:
             raise _mixed_folder(_WORDS[kinds[0]], place=place, way="has in it")
         names[:] = [name for name in names if not is_hidden(name)]
         wanted = [name for name in files if name.lower().endswith(".parquet") and not is_hidden(name)]
+        # os.walk enters no link to a folder: its files would be left out without a word.
         for name in [*names, *wanted]:
             within(root, here / name, place=place)
         found += [here / name for name in wanted]

@@ -222,6 +222,7 @@ def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_lim
 
     connection: Connection[Any] | None = None
     with suppress(Exception):
+        # Without converters each value comes as its text: those of PyMySQL would fail on dates that Python lacks.
         connection = pymysql.connect(**address, charset="utf8mb4", autocommit=True, conv={}, local_infile=False)
     if connection is None:
         hint = "Check the address, the user and the password; the program mariadb or mysql says more."
@@ -261,6 +262,7 @@ def _pin(connection: Connection[Any], *, time_limit: float | None) -> None:
 
 
 def _version(connection: Connection[Any]) -> tuple[int, ...]:
+    # MariaDB 10 says "5.5.5-10.11.6-MariaDB", for clients that compare the version with that of MySQL.
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", connection.get_server_info().removeprefix("5.5.5-"))
     return tuple(map(int, found.groups())) if found else ()
 
@@ -282,6 +284,7 @@ def _literal(value: object) -> str:
         case int():
             return f"{value:d}"
         case float():
+            # 1.5 is a DECIMAL in MySQL, and 1.5e0 a DOUBLE.
             return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"
         case Decimal():
             return f"{value:f}"

@@ -118,6 +118,8 @@ class PublicEngines:
         except BaseException:
             self._forget()
             raise
+        # No further engine opens, as where a server has no connection left: one of those that are open is waited for,
+        # if any is.
         engine = self._wait(stop, most=1)
         if engine is None:
             self._forget()
@@ -298,6 +300,7 @@ class EnginePool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            # Those that run a statement come back, and then all can be closed.
             while len(self._free) < self._count:
                 self._changed.wait()
             members, self._free, self._count = self._free, [], 0
@@ -339,6 +342,8 @@ class EnginePool:
     def _enter(self, stop: Stop | None, place: int | None) -> tuple[Engine, ExitStack]:
         """Return a member and its turn; replace members that can run nothing."""
         while True:
+            # Members that can run nothing are dropped one after the other; one that was opened just now and is no
+            # better is the last.
             member, is_last_resort = self._take(stop, place)
             turn = ExitStack()
             try:
@@ -423,6 +428,7 @@ class EnginePool:
             with self._changed:
                 self._own = [None if own is member else own for own in self._own]
             self._forget()
+            # The first member describes the tables as long as the pool is open.
             if member is not self._first:
                 member.close()
             return

@@ -156,6 +156,7 @@ def _type(row: _Row) -> str:
 
 def _decimal(modifier: int) -> str:
     """Return the DECIMAL of a NUMERIC; without a scale, equal values print differently, and so it is none."""
+    # NUMERIC(10, 2) has the modifier (10 << 16 | 2) + 4, and NUMERIC alone -1.
     width, scale = (modifier - _LEAST_TYPMOD) >> 16 & 0xFFFF, (modifier - _LEAST_TYPMOD) & 0x7FF
     if modifier < _LEAST_TYPMOD or width > _WIDEST or scale > width:  # a scale below zero is one beyond the width here
         return "NUMERIC"
@@ -238,6 +239,7 @@ class PostgresEngine(ConnectedEngine):
         """Run one SELECT, and return its answer."""
         sql, values = statement.sql, statement.parameters or None
         if not _SENT.keys().isdisjoint(statement.types):
+            # The server says the names of the columns without running the statement.
             sql = _sent(sql, names=cursor.adbc_execute_schema(sql, values).names, types=statement.types)
         cursor.execute(sql, values)
         return cursor.fetch_arrow_table()
@@ -315,6 +317,8 @@ def _check_encoding(connection: Connection) -> None:
 
 def _sent(sql: str, *, names: list[str], types: tuple[str, ...]) -> str:
     """Return a statement whose answer has the same columns, but numbers for what `_SENT` names, in the same order."""
+    # SELECT CASE c1 WHEN 'infinity' THEN 2147483647 ... ELSE c1 - DATE '1970-01-01' END AS "day"
+    # FROM (sql) AS dpsql_answer(c1)
     outputs = [
         f'{_SENT.get(type_, "{0}").replace("{0}", f"c{at}")} AS "{name}"'
         for at, (name, type_) in enumerate(zip(names, types, strict=True), start=1)

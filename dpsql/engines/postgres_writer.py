@@ -273,9 +273,12 @@ class PostgresWriter:
 
     def _lock(self, tables: str) -> None:
         deadline = time.monotonic() + _PATIENCE
+        # Without the savepoint a LOCK that fails would undo the whole transaction.
         self.run([(f"SET LOCAL lock_timeout = '{_WAIT}'", []), ("SAVEPOINT dpsql_lock", [])])
         while True:
             try:
+                # While this waits, all later statements over the tables wait behind it: so it waits a moment, gives up,
+                # and tries again.
                 self.rows(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
             except EngineError:
                 if time.monotonic() >= deadline:

@@ -183,6 +183,7 @@ class RemoteEngine(ABC):
             with self._patterns:
                 if self._bare is not None:
                     self._bare.close()
+            # A statement that could not be stopped still uses what `disconnect` would close.
             if self._done.is_set():
                 with suppress(Exception):
                     self.disconnect()
@@ -201,6 +202,7 @@ class RemoteEngine(ABC):
 
     def _still_lives(self) -> bool:
         """Return whether the connection answers in time; one that does not may hang for minutes."""
+        # The check that every engine has by default needs no thread.
         if type(self).lives is RemoteEngine.lives:
             return True
         task = BackgroundTask(self.lives, name="dpsql-touch")
@@ -229,6 +231,8 @@ class RemoteEngine(ABC):
         def end() -> None:
             with suppress(Exception):
                 self.cancel()
+            # A cancel is a request: a statement that goes on keeps `_done` unset, and the next one opens another
+            # connection.
             task.done.wait(_LAST_WAIT)
 
         return task.finish(seconds=self._time_limit, stop=stop, end=end)
@@ -313,6 +317,7 @@ class ConnectedEngine(RemoteEngine):
         try:
             return self._fetch_over(connection, statement)
         except BaseException:
+            # A connection with an aborted transaction, or that has rows still to be read, does not answer.
             is_usable = self.survives_failure and _answers(connection)
             if not is_usable and self._connection is connection:  # and no other was opened for the next statement
                 self._connection = None

@@ -100,6 +100,7 @@ def _remove_if_dead(place: int, name: str) -> None:
         found = os.fstat(descriptor)
         if found.st_uid in _own_users():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The name may be that of another folder by now: only the one whose lock is held is removed.
             if os.path.samestat(found, os.stat(name, dir_fd=place, follow_symlinks=False)):
                 shutil.rmtree(name, ignore_errors=True, dir_fd=place)
     finally:

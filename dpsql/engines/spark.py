@@ -322,6 +322,7 @@ def _read(own: SparkSession, source: Path | Folder | RemoteFiles, *, quoted: str
     if trouble is None:
         return
     refusal = _explain(own, trouble, source=source, name=name)
+    # This frame is in the traceback of the refusal, and would show Spark's words there.
     del trouble
     raise refusal
 

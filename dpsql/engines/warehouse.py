@@ -171,6 +171,7 @@ def _read_day(value: object) -> int:
         raise ValueError
     year, month, day = map(int, found.groups())
     like = year % 400 + 2_000
+    # The calendar repeats after 400 years of 146,097 days: 12026 is read as 2026, and 25 times 400 years are added.
     return (date(like, month, day) - _EPOCH).days + (year - like) // 400 * 146_097
 
 

@@ -265,6 +265,7 @@ def release_on_interrupt(act: Callable[_Given, _Returned]) -> Callable[_Given, _
             return act(*args, **kwargs)
         except KeyboardInterrupt as caught:
             interrupt = caught.with_traceback(None)
+            # It is raised below, outside of this block, which would chain it to the caught traceback again.
             interrupt.__context__ = None
         raise interrupt
 

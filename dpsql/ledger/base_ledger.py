@@ -308,6 +308,7 @@ class Ledger(ABC):
             at, terms = self._turn(book)
             self._failures.refuse(name, request.most_failures, at=at)
             if terms.calendar is not None and terms.calendar.is_over:
+                # All periods are over. Balances are those of a new, empty period, and would admit it.
                 of_total = BudgetVector(0, 0, certificate=worst.certificate)
             else:
                 of_total = compute_remaining(terms.budget, self._find_state(book, None, values=request.values))
@@ -328,7 +329,9 @@ class Ledger(ABC):
             for holder in dict.fromkeys((None, name)) if not request.values else ():
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
+            # From here on the commit may have reached the store, so that an error leaves open whether this is charged.
             begun.append(True)
+        # The transaction has ended: only now is the reservation durable, and may the engine be asked.
         question = request.key, terms.data_version
         return Reservation(
             number, worst, name, question, self._settle, request.repeated, request.law, request.values, limit, rise
@@ -493,6 +496,8 @@ class Ledger(ABC):
         after, chain = 0, GENESIS
         while True:
             with self._reading() as book:
+                # Each page is a transaction of its own, so that writers need not wait; the chain ties the pages
+                # together.
                 page = book.events(after, _PAGE)
             for event in page:
                 if event.seq != after + 1:
@@ -542,6 +547,7 @@ class Ledger(ABC):
             book.append("settled", told, at=at)
             if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
+        # The transaction has ended: the charge and the answer are durable before anybody sees the answer.
         return Settled(outcome.answer, repeats=repeated is not None, rise=rise)
 
     def _measure_query(
@@ -633,6 +639,7 @@ class Ledger(ABC):
         present = self._present(terms, at)
         if present is None or present == terms.calendar:
             return at, terms
+        # The event comes before anything else of the period: entries with a number above it belong to the period.
         since = book.append("period", {"number": present.number}, at=at)
         terms = replace(terms, calendar=replace(present, since=since))
         book.set_terms(terms)

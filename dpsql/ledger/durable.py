@@ -47,6 +47,7 @@ HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY 
 LINKED = """SELECT seq, at, kind, body, chain, (
     SELECT before.chain FROM events AS before WHERE before.seq = events.seq - 1
 ) FROM events"""  # with the chain of the event before
+# Settlements after a number, each with its reservation, whose body begins with the account, and the chain before that.
 _ANSWERED = """SELECT asked.seq, asked.at, asked.kind, asked.body, asked.chain, (
     SELECT before.chain FROM events AS before WHERE before.seq = asked.seq - 1
 ) FROM events AS settled JOIN events AS asked ON asked.seq = {entry}
@@ -288,6 +289,7 @@ def decode_checkpoint(text: str | None) -> Sums | None:
     line, _, rest = (text or "").partition("\n")
     if rest != f"{_digest(line)}\n":
         return None
+    # The digest is right, but another version of dpsql may have written other parts: the whole history is read then.
     with suppress(ArithmeticError, AttributeError, Error, KeyError, RecursionError, TypeError, ValueError):
         return _read_sums(json.loads(line))
     return None
@@ -304,6 +306,7 @@ def _read_sums(told: Mapping[str, Any]) -> Sums | None:
         {int(entry): (decode_ratio(rho), _checked_name(account)) for entry, rho, account in told["held"]},
         tuple((_checked_name(account), _moment(when)) for account, when in told["failed"]),
     )
+    # What open reservations hold must be what the balances reserve, or a settlement would free too much.
     return sums if _held_by(sums) == {holder: state.reserved for holder, state in sums.states.items()} else None
 
 
@@ -337,6 +340,7 @@ def _state(values: list[object]) -> BudgetState:
 
 
 def _digest(line: str) -> str:
+    # A text that was read may hold lone surrogates, which UTF-8 does not have.
     return hashlib.sha256(line.encode("utf-8", "replace")).hexdigest()
 
 
@@ -386,6 +390,7 @@ def verify_rows(rows: EventRows, checkpoint: Sums | None = None) -> tuple[Histor
     _check_answers(rows, replay)
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         before = History()
+        # A checkpoint is checked against the events up to its own, since later ones have changed the sums.
         before.read(islice(rows.history(), checkpoint.seq))
         if before.sums() != checkpoint:
             raise tampered("its checkpoint is not what its events add up to")

@@ -114,6 +114,7 @@ class _Tally:
 
     def within_with(self, other: _Tally, rho: tuple[int, int], *, delta: tuple[int, int]) -> bool:
         """Say whether the amounts of this tally and another together are within a budget."""
+        # used / (unit * other unit) <= rho, multiplied out, so that whole numbers are compared.
         used = (self.spent + self.held) * other.unit + (other.spent + other.held) * self.unit
         permanent = self.permanent * other.permanent_unit + other.permanent * self.permanent_unit
         return used * rho[1] <= rho[0] * self.unit * other.unit and (
@@ -171,6 +172,7 @@ class History:
                     and compute_chain(self.chain, seq, at=at, kind=kind, body=body) == chain
                     and self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at))
                 )
+            # All that a body of another hand can raise, such as one without "account", or a number that is a text.
             except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
                 fits = False
             if not fits:
@@ -210,6 +212,8 @@ class History:
             return False
         if kind == "period":
             return self._turn(seq, body["number"], at=at)
+        # Writers begin a period before they write in it: an event after the end of the last period that began is none
+        # of ours.
         if self._calendar is not None and self._calendar.reached(at) > self._calendar.number:
             return False
         match kind:
@@ -305,6 +309,7 @@ class History:
         if number != calendar.reached(at) or number <= calendar.number:
             return False
         self.terms = replace(old, calendar=replace(calendar, number=number, since=seq))
+        # Reservations that are open stay in `_open`: their settlement is checked, and changes no tally.
         self._tallies = {holder: _Tally() for holder in self._tallies}
         self._values = {}
         return True

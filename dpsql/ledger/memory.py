@@ -70,6 +70,7 @@ class MemoryLedger(Ledger):
     def _writing(self) -> Iterator[LedgerTransaction]:
         with self._reading():
             draft = self._book.draft()
+            # Before the act: one that is undone changes the version for nothing, and one that is done never too late.
             self._version += 1
             yield draft
             self._book = draft  # one assignment, so that an interrupt finds all of an act or nothing

@@ -98,6 +98,8 @@ class PostgresRows(EventRows):
 
     def take_turn(self) -> LedgerTerms:
         """Wait until no other writer is within its transaction, and return the terms that the last one left."""
+        # The row lock is the turn of the writer. At READ COMMITTED the statements after it see what the last writer
+        # committed.
         self._terms = self._read_terms("SELECT version, body FROM terms FOR UPDATE")
         return self._terms
 
@@ -265,6 +267,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
 
     def _open_book(self, wanted: LedgerTerms | None) -> tuple[LedgerTerms, Mark]:
         """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
+        # The second look finds out what became of a commit whose answer was lost.
         if not self._is_prepared(wanted) and not self._is_prepared(wanted):
             raise fault("ledger-unconfirmed")
         with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
@@ -297,6 +300,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
                 raise fault("ledger-rolled-back")
             yield rows
             head = Mark(data_set, *rows.head())
+        # After the commit: an act that was undone must not move the mark.
         self._mark = head
 
     @contextmanager
@@ -330,6 +334,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         """Let one thread use the connection; those that waited while the server was not reached fail with it."""
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
             raise ledger_forked()
+        # Before the lock: who waited here while the server was not reached shares that failure, and does not try again.
         asked_at = time.monotonic()
         with self._lock, sealed():
             if self._closed:
@@ -343,6 +348,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
         if self._connection is not None and postgres_server.is_idle(self._connection):
             try:
                 postgres_server.begin_transaction(self._connection, level, schema=self._url.schema)
+            # A server or a pooler may end an idle connection. Nothing of this act was sent, so that a new one is safe.
             except psycopg.OperationalError:
                 pass
             else:
@@ -449,4 +455,5 @@ def _place(data_set: str) -> Path:
 def _is_ours(found: os.stat_result) -> bool:
     if not stat.S_ISREG(found.st_mode):
         return False
+    # 0o022: the right to write of the group and of others.
     return sys.platform == "win32" or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)

@@ -31,6 +31,7 @@ _STATES = {
     "ledger-damaged": {"XX001", "XX002", "P0001", "23505", "23514"},  # broken pages, our triggers and constraints
     "ledger-missing": {"3F000", "42P01"},
 }
+# Connection lost, server shutting down, too many connections, and a transaction that was idle for too long.
 _GONE = ("08", "57P", "53300", "25P03")
 
 
@@ -149,6 +150,7 @@ class LedgerConnection(psycopg.Connection[tuple[Any, ...]]):
         began = time.monotonic()
         limited = self._limit(gen, began=began, until=min(began + _LONGEST * WAIT, self._until))
         try:
+            # With an interval psycopg resumes the generator also where the socket is silent, so that it sees the clock.
             return waiting.wait(limited, self.pgconn.socket, interval=_LOOK)
         except psycopg.Error:
             raise
@@ -188,12 +190,14 @@ def connected(url: DatabaseUrl, haste: Haste | None = None) -> LedgerConnection:
         if not math.isinf(haste.since):
             others["connect_timeout"] = str(round(_HASTE))
         target = make_conninfo(url.target, **others, client_encoding="UTF8")
+        # autocommit: BEGIN and COMMIT are statements of ours, and psycopg begins no transaction.
         connection = LedgerConnection.connect(target, autocommit=True, prepare_threshold=None)
     except psycopg.Error:  # its words may quote the address
         failure = fault("ledger-unreachable")
     else:
         connection.haste = haste
         return connection
+    # Raised outside of the handler, so that the error that may quote the address is no part of it.
     raise failure
 
 
@@ -240,6 +244,7 @@ def begin_transaction(connection: LedgerConnection, level: str, *, schema: str) 
         "search_path": f'"{schema}", pg_temp',  # a schema's name is checked where it is read
         **{name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()},
     }
+    # SET LOCAL ends with the transaction: behind a pooler the connection goes to another client then.
     told = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
     with connection.within(WAIT):
         connection.execute(f"BEGIN ISOLATION LEVEL {level}; {told}")
@@ -458,6 +463,7 @@ def refuse_foreign(connection: LedgerConnection, schema: str) -> None:
 
 def raise_version(connection: LedgerConnection, version: int = REPEATS) -> bool:
     """Bring the version of an earlier dpsql's tables to at least `version`; return whether this role may."""
+    # Without a savepoint a refused UPDATE would abort the whole transaction.
     connection.execute("SAVEPOINT version")
     try:
         connection.execute("UPDATE terms SET version = %s WHERE version < %s", (version, version))

@@ -81,6 +81,7 @@ class Calendar:
 
     def reached(self, at: datetime) -> int:
         """Return the number of the period that a clock shows, as many as there are when all are over."""
+        # A clock from before the first period gives a negative number, which `at` does not take.
         number = (at - self.began) // self.periods.length
         return number if self.periods.most is None else min(number, self.periods.most)
 
@@ -493,6 +494,7 @@ def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
     else:
         events = []
         for entry in spent:
+            # Rounded up: the accountant must not be told of less than was charged.
             near = float(entry.charged)
             events.append(ZCDpEvent(near if Fraction(near) >= entry.charged else math.nextafter(near, math.inf)))
         return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))

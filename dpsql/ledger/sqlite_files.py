@@ -119,6 +119,7 @@ def classify(error: sqlite3.Error) -> int:
 
     They are right for tables of ours, so one that cannot run, or that breaks a rule of the file, means another file.
     """
+    # The low byte of an extended code, such as SQLITE_BUSY_SNAPSHOT, is the primary one.
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return sqlite3.SQLITE_CORRUPT if code in _DAMAGED else code
 
@@ -189,6 +190,7 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
         yield
         connection.execute("COMMIT")
     except BaseException:
+        # On a full disk, among others, SQLite has rolled back by itself.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -346,6 +346,7 @@ def _copy(file: Path, copy: Path) -> None:
         closing(sqlite3.connect(copy, isolation_level=None)) as target,
     ):
         source.backup(target)  # all pages in one step, so of one state
+        # The copy has the write-ahead mode of its source: what stands in a log beside it is brought into the one file.
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -164,6 +164,7 @@ def is_whole(connection: sqlite3.Connection) -> bool:
 
 def holds(connection: sqlite3.Connection, schema: tuple[str, ...]) -> bool:
     """Say whether the tables, indices and triggers of the file are exactly those of `schema`."""
+    # As bytes, because Python raises on a text of another hand that is no UTF-8.
     rows = connection.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL")
     found = [bytes(text).decode(errors="replace") for (text,) in rows]
     return sorted(found) == sorted(schema)
@@ -343,6 +344,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         entries = connection.execute(
             "SELECT opened_at, query, worst_rho, delta, settled_at, loss_rho, digest FROM entries ORDER BY id"
         ).fetchall()
+        # All was read before, and the transaction of the caller undoes this if anything below does not fit.
         for table in ("terms", "balance", "entries"):
             connection.execute(f"DROP TABLE {table}")
         build(connection)

@@ -97,6 +97,8 @@ def materialize(policy: Policy, data: Data, *, name: str) -> str:
         known = read_state(folder)
         with suppress(OSError):  # its text names files: raise our own error outside, without this one as its context
             made, kept = _build_or_reuse(policy, table, data=data, name=name, before=known.get(name))
+            # The state names the new file before old ones go, so that a session that opens in between finds the files
+            # of its state.
             write_state(folder, {**known, name: kept})
             _remove_unused_files(folder, {each.file for each in (*known.values(), kept)})
             done = made
@@ -122,6 +124,8 @@ def _build_or_reuse(
         return "current", replace(last, data_version=data.version)
     file = folder / f"{data.tokens(8).hex()}.duckdb"
     try:
+        # The stamps before and after are compared: files that were written meanwhile may have given rows of two
+        # moments.
         made = _write_file(policy, table, data=data, name=name, file=file, last=last)
         if _require_fingerprints(data, name) != stamps:
             reason = "The data changed while it was read."
@@ -163,6 +167,7 @@ def _write_file(
     if later is not None:
         sources[_APPENDED] = later
     if last is not None:
+        # The copy is private before it has a row; `copyfile` leaves the mode as it is.
         private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.close(private)
         shutil.copyfile(folder / last.file, file)
@@ -173,6 +178,7 @@ def _write_file(
         kept = replace(_describe_table(table, stored), file=file.name)
         _check_collations(policy, stored, kept=kept, name=name)
         same = last is not None and set(kept.columns) == set(last.columns) and kept.has_measures_of(last)
+        # The tables of the last build are numbered in the order that its sets had.
         kept = replace(kept, columns=last.columns) if last is not None and same else kept
         build = _TableBuild(writer, kept, name)
         done = same and build.append()
@@ -238,6 +244,7 @@ class _TableBuild:
     def make(self, tokens: Callable[[int], bytes]) -> None:
         """Build from all rows, with new salts."""
         writer, salts = self.writer, _draw_salts(tokens)
+        # The file is a copy of the last build where rows could not be added to that.
         writer.run((f'DROP TABLE "{MADE}"."main"."{table}"', []) for table in writer.definitions())
         salted = f"CREATE TABLE {_SALTS} AS SELECT CAST($1 AS UBIGINT) AS first, CAST($2 AS UBIGINT) AS second"
         writer.run([(salted, list(salts))])
@@ -252,6 +259,7 @@ class _TableBuild:
         if not self._has_same_columns():
             return False
         if _APPENDED in writer.paths:
+            # Of a folder all rows of the new files are new; of a table of DuckDB those from row number `first` on.
             source, first = writer.paths[_APPENDED], None
         elif self._has_row_numbers and (found := writer.row(self._check.next_number)) is not None:
             source, first = writer.paths[self.name], int(str(found[0]))
@@ -422,6 +430,8 @@ class _RemoteBuild:
                 if kept.columns[at]:
                     writer.index(counts, kept.columns[at])
             mark = writer.mark_rows(relation)
+            # The new tables are there for all before they have the names that statements read: one whose snapshot is
+            # older than a table finds no row in it.
             writer.commit()
             writer.replace_tables(names, dropped=unused)
         else:
@@ -440,6 +450,7 @@ class _RemoteBuild:
         types = [(name, self._types[name].name) for name in sorted({kept.unit, *chain(*kept.columns)})]
         meaning = json.dumps([asdict(kept), types], default=str)
         file = _PREFIX + hashlib.sha256(meaning.encode()).hexdigest()[:16]
+        # The stamp is no part of the digest: tables of two builds of one meaning have the same names.
         stamp = self.data.tokens(8).hex(), 0, time.time_ns()
         return replace(kept, file=file, data_version=self.data.version, stamps=(stamp,))
 

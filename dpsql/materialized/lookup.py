@@ -208,6 +208,7 @@ def write_state(folder: Path, kept: Mapping[str, MaterializedTable]) -> None:
         with new.open("w", encoding="utf-8") as file:
             json.dump(state, file, indent=1, default=str)  # a fraction is written as 1/3
             file.flush()
+            # Without it a crash could leave the new name on a file whose text was never written.
             os.fsync(file.fileno())
         new.replace(folder / _STATE)
     except BaseException:
@@ -237,6 +238,7 @@ def _find_files(database: str | Path | None, source: Source) -> Iterator[Path]:
             yield source.resolve()
         case None if database is not None:
             yield (place := Path(database).resolve())
+            # DuckDB has rows in this log until a checkpoint brings them into the file.
             if (log := place.with_name(f"{place.name}.wal")).exists():
                 yield log
 
@@ -256,6 +258,8 @@ def find_attached(
     found: dict[str, AttachedTable] = {}
     for name, kept in _read_policy_state(policy):
         source = sources[name]
+        # The files may have changed since, which only the curator may see: a plan that depended on it would tell of one
+        # row.
         same = find_place(database, source) == kept.place and describe_schema(source) == kept.schema
         if policy.materialized is None or not same:
             continue
@@ -344,6 +348,7 @@ def _attach_to_table(table: Table, engine: Engine, *, policy: Policy, kept: Mate
     found: list[MaterializedSet] = []
     if not isinstance(wanted, PrivateTable):
         return table
+    # A set with a column whose type is another one now is not read, and the others are.
     expected = set(map(convert_enum, now))
     if engine.dialect is not DUCKDB:  # which stores text by its bytes
         expected = {replace(column, collation="") for column in expected}

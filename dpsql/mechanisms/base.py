@@ -81,6 +81,7 @@ class Histogram:
 
     def __post_init__(self) -> None:
         counts = (*self.leaders, self.following)
+        # True is an int, and an int64 of numpy overflows in silence: only Python's own integers pass.
         if set(map(type, counts)) != {int} or not 0 <= min(counts) <= max(counts) < COUNT_LIMIT:
             raise UsageError("histogram-counts", "The counts of a histogram must be integers between 0 and 2**53.")
         if any(map(lt, counts, counts[1:])):
@@ -98,6 +99,7 @@ class Histogram:
     def padded(self, length: int) -> tuple[int, ...]:
         """Return the `length` highest counts, going on with zeros where groups are missing."""
         counts = (*self.leaders, self.following)
+        # Zeros may follow only where no group exists: a count after the leaders says that other groups were cut off.
         if self.following and length > len(counts):
             raise UsageError("histogram-cut", "The histogram must hold every group up to the last requested one.")
         return (counts + (0,) * (length - len(counts)))[:length]
@@ -162,6 +164,7 @@ class NoisyRelease:
 
         Hence it takes positions in the order of labels alone: in one of exact counts they would betray these.
         """
+        # Counts are negated and positions are not, so that equal counts come by ascending position.
         first = sorted((-count, position) for position, count in noisy)[:k]
         return cls(tuple(position for _, position in first), tuple(-negated for negated, _ in first))
 

@@ -83,6 +83,7 @@ class DomainDiscovery:
         domain = sorted(at for at, _ in passed)
         if len(domain) <= self.k:
             return Discovery(tuple(domain), NoisyRelease.leading(passed, self.k).positions)
+        # A `Histogram` wants descending counts. This exact order never leaves: what is shown is the order of the draws.
         ranked = sorted(domain, key=lambda at: -int(counts.counts[at]))
         known = Histogram(tuple(int(counts.counts[at]) for at in ranked), following=0)
         chosen = self.peeling.select(known, noise)

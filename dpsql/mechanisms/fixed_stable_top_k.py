@@ -102,6 +102,7 @@ class FixedStableTopK:
         stable = self.test.release(histogram, proposed, noise=noise)
         if stable is not None and proposed >= self.k:
             return self._cut(histogram, proposed, noise=noise)
+        # Once the set is released, the groups below it are a histogram of their own (`maths.md` 7.3).
         start = 0 if stable is None else proposed
         others = Histogram(histogram.leaders[start:], histogram.following)
         selection = self._limited(self.k - start, self.k_bar - start).select(others, noise)
@@ -121,10 +122,13 @@ class FixedStableTopK:
         return self.choice.loss + self.test.loss + paid
 
     def _limited(self, k: int, k_bar: int) -> LimitedDomain:
+        # k = 0 goes on to `check_k`, which refuses it in words, and not to a division by zero.
         epsilon, delta, bound = self.fill(max(k, 1)), Delta(self.delta.value / 2), self.max_groups_contributed
         return LimitedDomain(epsilon, delta, k, k_bar, bound, sensitivity=self.sensitivity)
 
     def _draws_to_cut(self, proposed: int) -> int:
+        # Dropping the surplus or picking k of them, whichever takes fewer draws: `proposed` is released, so this is
+        # public.
         return min(proposed - self.k, self.k)
 
     def _cut(self, histogram: Histogram, proposed: int, *, noise: Noise) -> FixedStableSelection:
@@ -135,6 +139,7 @@ class FixedStableTopK:
             return _make_selection(proposed, stable=frozenset(range(len(counts))), filled=())
         drops = proposed - self.k < self.k
         scores = [-count for count in counts] if drops else counts
+        # The surplus can be below the draws that are charged, which go by `proposed`: how many groups exist is private.
         steps = surplus if drops else self.k
         drawn = race(scores, None, epsilon=self.fill(draws).value / self.sensitivity, steps=steps, noise=noise)
         if drops:

@@ -103,6 +103,7 @@ class Gate:
 
     def add(self, values: npt.NDArray[np.int64]) -> int:
         """Return the exact sum that is seen; 0 of no group."""
+        # A group that is missing and one at or below `start` both add 0, so that fewer than k groups need no padding.
         heaviest = np.partition(values, len(values) - self.k)[-self.k :] if len(values) > self.k else values
         return int(np.clip(heaviest - self.start, 0, self.width).sum())
 
@@ -120,6 +121,8 @@ def find_open_probability(k: int, looks: int) -> Fraction:
     [0.335, 0.202, 0.043]
     """
     allowed = _ALLOWED_OF_FEW if k <= _FEW else max(_ALLOWED, _ALLOWED_ITEMS / k)
+    # On nothing the looks are always paid and the rest with probability p: allowed = spent + (1 - spent) p, solved for
+    # p.
     spent = looks * LOOK_SHARE
     return (allowed - spent) / (1 - spent)
 

@@ -241,6 +241,8 @@ def weighted_threshold(variance: Fraction, delta: Delta, *, most: int, steps: in
     threshold = -1
     for groups in (1, *range(most, 1, -1)):  # the ends first: most others then need no search
         weight, failure = unit_weight(groups, steps=steps), delta_of_each(delta, groups)
+        # A group of one unit in t groups must pass with probability `failure` at most; where the threshold so far does
+        # that, no search is needed. It starts at -1, below any weight, so that the first t is always searched.
         if threshold < weight or discrete_gaussian_tail(variance, threshold - weight) > failure:
             threshold = weight + discrete_gaussian_offset(variance, failure)
     return threshold
@@ -298,6 +300,7 @@ def _lead_known(known: KnownValues, k: int, *, variance: Fraction, noise: Noise)
 
 def _lead(noisy: KnownValues, k: int) -> list[tuple[LabelPosition, int]]:
     """Return the first k of noisy values, and all that tie with the last of them."""
+    # All that tie with the k-th stay: which of them is taken is decided by position, in `NoisyRelease.leading`.
     kept = np.arange(len(noisy))
     if k < len(noisy):
         kept = np.flatnonzero(noisy >= np.partition(noisy, len(noisy) - k)[len(noisy) - k])
@@ -311,6 +314,7 @@ def _lead_many(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) 
     among the first k. Otherwise those get their noise by the law of noise that does not reach it: a draw that does is
     repeated.
     """
+    # At 0.5 the cut is 1, the lowest that there is.
     above = min(0.5, (2 * k + 10) / len(known))
     cut = max(1, math.floor(math.sqrt(variance) * NormalDist().inv_cdf(1 - above)))
     passed = noisy_above(known, cut, variance=variance, noise=noise)
@@ -320,6 +324,7 @@ def _lead_many(known: KnownValues, k: int, *, variance: Fraction, noise: Noise) 
     for position, value in passed:
         noisy[position], is_open[position] = value, False
     pending = np.flatnonzero(is_open)
+    # The law of noise given that it stays below the cut: what reaches the cut is drawn again, the rest is final.
     while len(pending):
         noisy[pending] = known[pending] + _draw(variance, noise, count=len(pending))
         pending = pending[noisy[pending] >= cut]
@@ -349,6 +354,7 @@ class LowerCut:
     @property
     def rate(self) -> Fraction:
         """Return a rate by which a place is drawn at least as often as noise lifts a group below the cut."""
+        # A group below the cut has `value - 1` at most, and needs noise of `threshold - value + 1` or more.
         rates = (Tail(variance, threshold - self.value + 1).rate for threshold, variance in self.releases)
         return max(_LEAST_RATE, *rates)
 
@@ -356,6 +362,7 @@ class LowerCut:
         """Draw the places."""
         rate, reader, drawn, at = self.rate, BitReader(noise), list[int](), 0
         for _ in range(PLACES):
+            # P[the gap exceeds n] = exp(-rate * n): each place is drawn with probability 1 - exp(-rate), independently.
             at += 1 + discrete_exponential(rate.numerator, rate.denominator, reader=reader)
             drawn.append(at)
         return Places(self.value, rate, tuple(drawn))
@@ -365,6 +372,7 @@ class LowerCut:
 def find_cut(releases: tuple[tuple[int, Fraction], ...]) -> LowerCut | None:
     """Return the cut for releases of (threshold, variance); None where it would leave out next to nothing."""
     for groups in _REACH:
+        # The widest reach first: its cut is the lowest. A cut below an eighth of the threshold leaves too many groups.
         value = min(_find_value(releases, PLACES / groups))
         if value > 1 and _LEAST_SHARE * value >= min(threshold for threshold, _ in releases):
             return LowerCut(value, releases)
@@ -398,6 +406,7 @@ def draw_passing(
         first = tail.confirmed(rate)
         for at in chosen:
             draw = draw_chosen(tail, rate, first=first, reader=reader)
+            # The tail is what a group just below the cut needs; one further below may miss the threshold all the same.
             if draw is not None and int(counts[at]) + draw >= threshold:
                 passed.append((at, int(counts[at]) + draw))
     return [(LabelPosition(at), noisy) for at, noisy in passed]

@@ -113,6 +113,7 @@ def _draw_sequence(eligible: Sequence[int], reader: BitReader) -> tuple[int, ...
     The numbers ascend, so every earlier member is among them too: how many are left to choose from does not depend on
     which were chosen.
     """
+    # A partial shuffle: places up to `rank` are final, and the next is any of the first eligible[rank] that are left.
     order = list(range(eligible[-1]))
     for rank, reach in enumerate(eligible):
         other = rank + reader.below(reach - rank)
@@ -149,6 +150,7 @@ class _Stretch:
 
     def chance(self, context: MPIntervalContext) -> _Enclosure:
         """Return a certain enclosure of weight / shares, wider than any doubt about the last bits of mpmath's exp."""
+        # [one - 1, one + 1] / one is 1 +- 2**-(prec - 64): far wider than an error of some last bits at `prec`.
         one = 1 << (context.prec - _GUARD_BITS // 2)
         chance = context.mpf([one - 1, one + 1]) / one * self.sequences * _UNITS / self.shares
         chance *= context.exp(-_enclosed(self.decay, context))
@@ -177,15 +179,18 @@ def _stretches(counts: Sequence[int], *, length: int, rate: float) -> _Stretches
     t reaches the difference of the two.
     """
     falling = np.array(counts, dtype=np.int64)
+    # ln((m + 1) / m) for m = 1, 2, ...: their sum up to m is ln of the factor m + 1.
     raises = np.log1p(1.0 / np.arange(1, len(falling)))
     differences = np.concatenate([[0], *(falling[rank] - falling[rank + 1 :] for rank in range(length))])
     steps = np.concatenate([[0.0], *(raises[: len(raises) - rank] for rank in range(length))])
     order = np.argsort(differences)
     differences = differences[order]
+    # Equal differences are one stretch, whose ln N is the sum up to the last of them. A stretch always starts at t = 0.
     last = np.flatnonzero(np.append(differences[1:] != differences[:-1], True))
     starts, sequences = differences[last], np.cumsum(steps[order])[last]
     with np.errstate(over="ignore"):  # a decay without end is cut, which only adds shares
         decay = np.minimum(rate * starts, 1e300)
+        # ln(1 - exp(-rate * width)); the last stretch has an infinite width, and ln 1 = 0.
         pieces = np.log(-np.expm1(-rate * np.append(np.diff(starts), np.inf)))
     radius = (len(steps) + 64) * 2.0**-52 * (sequences + decay + np.abs(pieces) + 1.0) + 2.0**-40
     highest = sequences - decay + pieces + radius
@@ -200,6 +205,7 @@ def _draw_bound(counts: Sequence[int], length: int, *, rate: Fraction, reader: B
     while True:
         at = int(np.searchsorted(cumulative, reader.below(int(cumulative[-1])), side="right"))
         start = int(stretches.starts[at])
+        # N(start) again, as a whole number: the doubles above decide the shares, and never the law.
         sequences = _sequences(_eligible(counts, length=length, within=start))
         if _is_kept(stretches.exact(at, sequences=sequences, rate=rate), reader):
             return start

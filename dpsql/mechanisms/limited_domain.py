@@ -106,6 +106,7 @@ class LimitedDomain:
     def _lead_over(self, labels: int) -> Fraction:
         """Return ln(labels / delta) / epsilon, rounded up: BOTTOM, this far ahead, beats `labels` but for delta."""
         odds = labels / self.delta.value
+        # math.log takes whole numbers of any length; float(odds) overflows for a delta below 1e-308.
         logarithm = math.log(odds.numerator) - math.log(odds.denominator) + _LOG_ERROR
         return Fraction(logarithm / float(self.epsilon) * _ROUND_UP)
 
@@ -114,6 +115,7 @@ class LimitedDomain:
         check_leaders(histogram, self.k_bar)
         bottom = len(histogram.leaders)
         threshold = max(histogram.following + self.threshold_offset, self.least_threshold)
+        # Without any group BOTTOM races alone and wins, and that step is paid for like others.
         steps = min(self.k, bottom + 1)
         order = race(
             histogram.leaders, threshold, epsilon=self.epsilon.value / self.sensitivity, steps=steps, noise=noise
@@ -184,6 +186,7 @@ class ChooseKBar:
         check_leaders(histogram, self.candidates[-1])
         counts = histogram.padded(self.candidates[-1] + 1)
         places = zip(self.candidates, self.offsets, self.floors, strict=True)
+        # counts[k_bar] is that of group number k_bar + 1, as the counts start at 0.
         scores = [-max(counts[k_bar] + offset, floor) for k_bar, offset, floor in places]
         [chosen] = race(scores, None, epsilon=self.epsilon.value / self.sensitivity, steps=1, noise=noise)
         return self.candidates[chosen]
@@ -267,6 +270,7 @@ class LaplaceLimitedDomain:
         threshold = histogram.following + self.sensitivity + self.offset + bottom
         counts = [count + draw for count, draw in zip(histogram.leaders, draws, strict=True)]
         reaching = [at for at in BitReader(noise).shuffled(len(counts)) if counts[at] >= threshold]
+        # sorted() is stable, so that equal noisy counts stay in the random order of `shuffled`.
         released = sorted(reaching, key=lambda at: -counts[at])[: self.k]
         stopped = len(released) < self.k
         return CountedSelection(tuple(released), tuple(counts[at] for at in released), stopped_at_bottom=stopped)

@@ -236,6 +236,7 @@ class SharedTotal:
 
 def _root(number: int) -> Fraction:
     """Return a square root, rounded up to a multiple of 1 / _ROOT_STEPS."""
+    # isqrt(m - 1) + 1 is the root of m rounded up, also for squares. A larger root means more noise, which is safe.
     return Fraction(math.isqrt(number * _ROOT_STEPS**2 - 1) + 1, _ROOT_STEPS)
 
 
@@ -291,6 +292,7 @@ def vote_weight(labels: int, most: int) -> int:
     >>> [vote_weight(labels, 2) for labels in (1, 2, 3, 8)]
     [1024, 1024, 836, 512]
     """
+    # Both roundings go down: smaller votes never move the sum further than the noise covers.
     return min(VOTE_STEPS, math.isqrt(VOTE_STEPS**2 * most // labels))
 
 

@@ -173,6 +173,7 @@ class EvidentPeeling(_ItemsOfKnownNames):
 
     def find_bottom(self, candidates: int) -> Fraction:
         """Return where BOTTOM stands: of so many candidates of count 0 the first beats it with beta' at most."""
+        # A double is enough: BOTTOM is one more public candidate, and no proof needs its height (`maths.md` 9.4.2).
         return Fraction(math.log(candidates / float(self._probability)) / float(self._rate))
 
     def left(self, above: int) -> int:
@@ -205,6 +206,8 @@ class EvidentPeeling(_ItemsOfKnownNames):
         if not rest or not self.left(above):
             return EvidentSelection(tuple(first), above, stopped_at_bottom=True)
         scores = [counts[at] for at in rest]
+        # The noise is drawn even if every count is 0: a gate that is certainly shut there would tell it (`maths.md`
+        # 9.4.2).
         if not self.gate(above).opens(max(scores), noise):
             return EvidentSelection(tuple(first), above, stopped_at_bottom=True, gate_opened=False)
         rate, steps = self.epsilon_behind(above) / self.sensitivity, min(self.k - above, len(rest))

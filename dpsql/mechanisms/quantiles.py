@@ -100,6 +100,8 @@ class ExponentialQuantile:
     @property
     def lead(self) -> Fraction:
         """Return by how much the score of no bin is above that of a bin, where there are no rows."""
+        # Rounded either way: a lead is a public number, the same for neighbours, so that the loss does not depend on
+        # it.
         return self.range * Fraction(round(math.log(self.bins / FALSE_ALARM) * 10**6), 10**6) / self.epsilon.value
 
     def rank_error(self, beta: float = 0.05) -> float:
@@ -131,6 +133,7 @@ class ExponentialQuantile:
     def select(self, weights: npt.NDArray[np.int64], noise: Noise) -> int | None:
         """Draw a bin, or None."""
         bottom = self.score_of_none(int(weights.sum(dtype=np.int64)))
+        # `race` has BOTTOM, which is None here, at the position after all bins.
         (drawn,) = race(self.score(weights).tolist(), bottom, epsilon=self.rate, steps=1, noise=noise)
         return drawn if drawn < self.bins else None
 
@@ -222,6 +225,7 @@ class RankFromTop:
     def score(self, counts: Sequence[int]) -> tuple[list[int], int]:
         """Return the scores of the bins with so many units each, in ascending order of the axis, and that of None."""
         scores, total, below = list[int](), sum(counts), 0
+        # `inside` is T, the units in the bin or above it; total - below, once the bin is added, is A, those above it.
         for count in counts:
             inside = total - below
             below += count

@@ -22,6 +22,7 @@ _NO_FAILURE = Delta(0)
 
 def _highest(noisy: list[int], k: int, *, noise: Noise) -> Selection:
     """Return the positions of the k highest, in order, equal ones in a random order."""
+    # sorted() is stable, so that equal noisy counts stay in the random order of `shuffled`.
     order = sorted(BitReader(noise).shuffled(len(noisy)), key=lambda at: -noisy[at])
     return Selection(tuple(order[:k]), stopped_at_bottom=False)
 
@@ -139,6 +140,8 @@ class OneShotLaplace:
         if not self.delta.value:
             return pure
         each = item_epsilon(Certificate.zcdp, self.k, total=self.guarantee)
+        # A likelihood ratio within exp(+-1 / scale) has a range of 2 / scale: k draws of that range are within the
+        # total.
         return min(pure, 2 / each.value)
 
     @property

@@ -44,6 +44,7 @@ _MOST_VARIANCE = 10**21  # the widest noise whose tails are bounded
 def _tested(histogram: Histogram, k: int, *, room: int) -> frozenset[int] | None:
     """Return the k leaders (those that exist, if fewer) if the gap after them and `room` are 0 or more together."""
     check_k(k)
+    # Beyond the last group both counts are 0, a gap that is not stable: it holds with probability delta at most.
     *_, last, following = histogram.padded(k + 1)
     held = last - following + room >= 0
     return frozenset(range(min(k, len(histogram.leaders)))) if held else None
@@ -372,6 +373,7 @@ class GaussianGapChoice:
         scores = self._scores.scores(histogram)
         draws = discrete_gaussian(self.variance, noise, count=self.k_bar)
         noisy = [score + draw for score, draw in zip(scores, draws, strict=True)]
+        # max() returns the first of equal ones, which is any of them in a random order.
         return max(BitReader(noise).shuffled(self.k_bar), key=noisy.__getitem__) + 1
 
 

@@ -107,6 +107,8 @@ class TopStable:
         check_leaders(histogram, self.k_bar)
         rank = self._rank(histogram, noise)
         stable = range(min(rank, len(histogram.leaders)))
+        # Above k the draws are charged by the rank alone, also if fewer groups exist and none is made: the rank is
+        # released, and the number of groups is not.
         if rank <= self.k or len(stable) <= self.k:
             return TopStableSelection(rank, frozenset(stable), ())
         if self.within is None:
@@ -123,6 +125,8 @@ class TopStable:
         """Return the highest rank whose noisy distance reaches the noisy threshold, 0 if none does."""
         [shift] = discrete_laplace(self.threshold_scale, noise, count=1)
         threshold = self.offset + shift
+        # The search goes down from k_bar and stops; the noise of the ranks below is drawn at once, and is of no use
+        # then.
         draws = discrete_laplace(self.distance_scale, noise, count=self.k_bar)
         gaps = [higher - lower for higher, lower in pairwise(histogram.padded(self.k_bar + 1))]
         distances = [max(0, gap - self.sensitivity) for gap in gaps]  # a gap of R can be closed by one unit

@@ -87,6 +87,7 @@ class TwoLooks:
 
     def __post_init__(self) -> None:
         check_k(self.k, self.k_bar)
+        # After both looks the least is left, so that what is valid there is valid after one.
         _ = self.leaders(Answerer.LEADERS), self.weighted  # which refuse what means nothing
         rho = self._stage_rho  # no answer has less
         check_sparse(rho, self.delta, k=self.k, max_groups_contributed=self.weighed_groups)
@@ -196,6 +197,7 @@ class TwoLooks:
             return Answerer.AT_ONCE
         if second is None:
             return None
+        # Here the first look is at most _ENOUGH; the second is compared with it up to there.
         if second < self.height or min(second, _ENOUGH) <= first:
             return Answerer.LEADERS
         if self.counts_rho is not None:

@@ -242,6 +242,7 @@ class OuterSelectView:
         `columns` returns an empty table with the columns of a query over a public table. Columns that were found are
         remembered in `known`.
         """
+        # The SELECT is bound over empty tables: what DuckDB says of it can name no value.
         released = self._place([empty_result(inner) for inner in self.inners])
         known = {} if known is None else known
         types = tuple(table.schema.to_string() for table in released.values())
@@ -252,14 +253,17 @@ class OuterSelectView:
         tables |= released
         found: pa.Table | None = None
         with suppress(EngineError):
+            # SELECT column_name, column_type FROM (DESCRIBE SELECT avg(count) FROM released)
             probe = Statement(_describe(self.query.sql), self.query.parameters)
             found = evaluator.compute(tables, probe, stop=self.stop)
         if found is None:
             otherwise = self.query.otherwise
+            # A copy: raising adds a traceback to an exception, and the query may be bound again.
             raise self._refuse(tables, evaluator) if otherwise is None else copy(otherwise)
         bound = tuple(
             (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
         )
+        # The last columns are the low and high ends of ratios, which are not shown.
         bound = bound[: len(bound) - 2 * len(self.query.ratios)]
         aliases = [*self.query.aliases, *[None] * len(bound)]
         bound = tuple((name or found, type_) for name, (found, type_) in zip(aliases, bound, strict=False))
@@ -301,6 +305,9 @@ class OuterSelectView:
         """Return the table, and the ends of the 95 % intervals of its ratios by the numbers of their columns."""
         assert self.columns is not None  # noqa: S101 - bound before anything is released
         number, ratios = len(self.columns), self.query.ratios
+        # Two columns and the ends of a ratio, one row more than may be shown, so that too many are noticed:
+        # SELECT c1, CAST(c2 AS VARCHAR), CAST(c3 AS DOUBLE), CAST(c4 AS DOUBLE)
+        # FROM (SELECT ... ) AS t(c1, c2, c3, c4) LIMIT 1000001
         shown = [_cast(f"c{at}", type_) for at, (_, type_) in enumerate(self.columns, start=1)]
         shown += [f"CAST(c{at} AS DOUBLE)" for at in range(number + 1, number + 2 * len(ratios) + 1)]
         sql = _read_from(self.query.sql, shown, limit=MOST_PUBLIC_ROWS + 1)
@@ -350,6 +357,7 @@ def _write_values(sql: str, values: Sequence[object]) -> str:
     """Return a text of DuckDB's printer with values in place of $1, $2, ...: its plans are of texts without any."""
 
     def write(found: re.Match[str]) -> str:
+        # A quoted text or name, in which `$1` is no parameter.
         if found[1] is None:
             return found[0]
         value = values[int(found[1]) - 1]

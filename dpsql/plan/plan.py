@@ -270,6 +270,7 @@ class Plan(NotebookRepr):
     def max_rows_fetched(self) -> int | None:
         """Largest number of rows that the engine returns to dpsql, None where no public number bounds it."""
         most = self.spec.rows.most if self.spec.build_second is None else None
+        # None and 0 are returned as they are.
         return most and max(most, self.spec.further_rows)
 
     def _describe_choice(self) -> list[tuple[str, str]]:

@@ -114,6 +114,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
 
 def plan_unkeyed(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan of a query that states no terms of its own, without the keys by which an answer is found."""
+    # Keys get their canonical order first: a bound hashes them, and the cut breaks ties, in that order.
     query = bound_measures(order_canonically(confine_to_values(query)), terms)
     query = bound_quantiles(query, terms) if query.quantiles else query
     clause, k = query.clause, query.clause.k
@@ -253,6 +254,7 @@ def _adapt_request(mechanism: Mechanism, *, request: MechanismRequest, salts: tu
         if groups != request.max_groups_contributed:
             measures = query.measures if query.releases_counts else ()
             price = price_items(price.epsilon, groups, measures=measures, certificate=terms.certificate)
+    # Without contributions no total is shared: counts that come with their keys, and PER, have noise of their own.
     if price.contributions and (partitions is not None or not mechanism.draws_after):
         price = replace(price, contributions=())
     own_cap = groups is None and mechanism.weighs
@@ -432,8 +434,10 @@ def plan_within_stated(
     plan = build(query)
     for _ in range(_ROUNDS):
         worst = plan.price(plan.worst_case)
+        # Rounded down, as is the epsilon below: an item with less epsilon stays within the terms (`maths.md` 4.3).
         own = _HALF.divide(delta, Decimal(2)) if worst.permanent else Decimal(0)
         rho = rho_of_total(ApproximateDP(Epsilon(epsilon), Delta(Fraction(delta) - Fraction(own)))).value
+        # The worst case is n items of epsilon**2 / 8: at this epsilon the same n cost rho.
         largest = sqrt_rounded_down(plan.epsilon.value**2 * rho / worst.refundable)
         item = _DIGITS.create_decimal(Decimal(int(largest * 10**12)).scaleb(-12))
         options = {**query.clause.options, "epsilon": Option(item, stated.epsilon.place)}
@@ -442,6 +446,7 @@ def plan_within_stated(
         _check_item(item, stated.epsilon, terms=terms)
         plan = build(replace(query, clause=replace(query.clause, options=MappingProxyType(options))))
         worst = plan.price(plan.worst_case)
+        # Another epsilon may bring another mechanism, with other items: what counts is the plan that results.
         if worst.refundable <= rho and worst.permanent <= Fraction(own):
             return plan
     hint = "Leave epsilon and delta out of OPTIONS: the query then costs what the policy says."

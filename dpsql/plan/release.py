@@ -168,6 +168,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         if second is None or execute is None:
             hint = "Give release() the engine's execute."
             raise UsageError("second-read", "This mechanism reads the groups twice.", hint=hint)
+        # The places of the second read are drawn before it is run, as those of the first were: they are noise.
         again = draw_places(replace(plan, spec=replace(plan.spec, rows=second)), noise)
         read_again = _join_names(again, open_exact(execute(build_statement(again.counting))))
         drawn = drawn.resume(read_again.groups, noise)
@@ -306,6 +307,7 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     totals = measures.pop() if has_total else None
     counts, weights = measures[0], measures[1] if expected.weighted else np.empty(0, np.int64)
     others = tuple(measures[1 + expected.weighted :])
+    # Without a row there is no total to read, and no unit is in a group: the sum of nothing is 0.
     total = None if totals is None else int(totals[:1].sum())
     sizes = np.array([table.num_rows])  # of each partition, all of which are known, or of all rows
     fits = True
@@ -418,10 +420,13 @@ def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
 def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
     """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
     rows = list(range(table.num_rows))
+    # From the last term to the first: each sort is stable, also with reverse=True, so that ties keep the later terms'
+    # order.
     for term in reversed(order):
         values = list_values(table.column(term.output))
         present = [row for row in rows if values[row] is not None]
         absent = [row for row in rows if values[row] is None]
+        # NaN != NaN puts it behind all numbers.
         present.sort(key=lambda row: (values[row] != values[row], values[row]), reverse=term.descending)
         rows = absent + present if term.nulls_first else present + absent
     return table.take(int64_array(rows))
@@ -432,7 +437,7 @@ def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
     import pyarrow as pa
 
     step = _find_step(measure)
-    values = (each * step for each in steps)
+    values = steps if step == 1 else [each * step for each in steps]
     if measure.type.family is Family.INTEGER:
         return int64_array(min(max(round(value), -_LARGEST), _LARGEST) for value in values)
     if measure.type.family is Family.DOUBLE:
@@ -511,6 +516,7 @@ def fit_monotone(counts: Sequence[int]) -> list[int]:
     pools: list[tuple[int, int]] = []  # sum and size
     for count in counts:
         total, size = count, 1
+        # Means are compared by their fractions, without a division.
         while pools and pools[-1][0] * size < total * pools[-1][1]:
             before, more = pools.pop()
             total, size = total + before, size + more

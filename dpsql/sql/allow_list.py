@@ -220,6 +220,7 @@ def _substring(function: str, most: int) -> Rule:
     def rule(site: Site) -> Expression:
         argument = site.text(0)
         positions = tuple(site.literal_position(index) for index in range(1, len(site.arguments)))
+        # left(x, 5) has at most 5 characters; left(x, -5) leaves 5 out, so that x alone bounds it.
         longest, last = argument.longest, int(str(positions[-1].value))
         if len(positions) == most - 1 and last >= 0:  # the last position is a length, and may be the shorter one
             longest = last if longest is None else min(last, longest)
@@ -245,6 +246,7 @@ def _concat_ws(site: Site) -> Expression:
 @_takes(3)
 def _replace(site: Site) -> Expression:
     argument, old, new = cap_length(site.text(0)), site.literal_text(1), site.literal_text(2)
+    # The quotient is rounded up. An empty `old` is bounded as if it had one character.
     factor = max(1, -(-len(str(new.value)) // max(1, len(str(old.value)))))
     longest = find_max_length(argument) * factor
     return type_longer_text("replace", (argument, old, new), longest=longest, place=site.place)
@@ -438,6 +440,7 @@ def _width_bucket(site: Site) -> Expression:
     one = Literal(1.0, DOUBLE)
     share = Call("/", (Call("-", (value, start), DOUBLE), width), DOUBLE)
     bucket: Expression = Call("+", (Call("floor", (Call("*", (share, count), DOUBLE),), DOUBLE), one), DOUBLE)
+    # The quotient is rounded, so that a value just below the last end could be in bucket n + 1.
     bucket = Call("least", (Call("greatest", (bucket, one), DOUBLE), count), DOUBLE)
     return Case(
         (

@@ -299,6 +299,7 @@ def _match_stored_type(literal: Literal, stored: set[str], *, place: Place) -> L
         literal.hole.fill(TEXT, such_as=_SOME_UUID)
     value = literal.value
     if "FLOAT" in stored and isinstance(value, int | float | Decimal) and abs(float(value)) <= _LARGEST_FLOAT:
+        # A FLOAT of 0.1 is read as the DOUBLE 0.10000000149011612, which 0.1 alone would not be equal to.
         return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
     if "UUID" in stored and isinstance(value, str):
         if not _UUID.fullmatch(value):
@@ -313,6 +314,7 @@ def _common(expressions: Sequence[Expression], place: Place, *, digits: Callable
     fixed = [expression.type for expression in expressions if not isinstance(expression, Literal)]
     loose = [expression for expression in expressions if isinstance(expression, Literal) and expression.type != NULL]
     if not fixed:
+        # Of literals alone a text takes the type of the others: 5 = '5' compares whole numbers.
         loose.sort(key=lambda literal: literal.type.family is Family.TEXT)
     wanted = fixed[0] if fixed else loose[0].type if loose else NULL
     for type_ in fixed:

@@ -148,6 +148,7 @@ def bind(statement: ScannedStatement, parameters: ParameterValues) -> dict[Value
             continue
         wanted.append(value)
         styles.add("numbered" if value.content[1:].isdigit() else value.content[:1].replace("$", ":"))
+        # The n-th ? and $n are both known as "n", and :city as "city".
         name = str(len(wanted)) if value.content == "?" else value.content[1:]
         names.add(name)
         if values is not None and name in values:
@@ -361,6 +362,8 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
         meant[start:end] = bytes([kind != "comment"]) * (end - start)
         if kind != "comment" and start not in starts:
             within.add(start)  # such as the ? of 1.?
+    # A byte for each character, 1 where it is code: as two large numbers they are compared at once. Blanks may be in a
+    # token of two words, GROUP BY, and are left out.
     differ = int.from_bytes(meant) ^ int.from_bytes(read)
     if not within and not differ & int.from_bytes(solid):
         return
@@ -394,6 +397,8 @@ def _put_stand_ins(
             place = make_place(text, start, end=end)
             content = _decode(text, start, end=end, kind=kind)
             values.append(Value("parameter" if kind == "parameter" else "string", content, place))
+            # The token of 'Rome' becomes a STRING of NUL and the number of its value, by which `ScannedStatement.value`
+            # finds it.
             stand_in = f"{STAND_IN}{len(values) - 1}"
             plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, start, end - 1))
             continue

@@ -275,6 +275,7 @@ def _can_draw(opened: OpenEngine, types: Mapping[str, Type], *, expressions: Seq
 def _cross_tables(units: int) -> Mapping[str, pa.Table]:
     """Return tables in which each unit has every group; their names, numbers and units differ in few bits."""
     pairs = [(unit, group) for unit in range(units) for group in range(GROUPS)]
+    # A hash that folds 64 bits to 32 by XOR gives all multiples of 2**32 + 1 one value.
     numbered = [unit if unit % 2 else unit * _FOLDED for unit, _ in pairs]
     articles = pa.array([f"item number {group}" for _, group in pairs], pa.string())
     numbers = pa.array([group * _FOLDED for _, group in pairs], pa.int64())
@@ -332,6 +333,8 @@ def _test_ranks(tables: Sequence[list[list[object]]]) -> Iterator[str]:
         together += sum(
             (kept[pair] - units * share) ** 2 / (units * share * (1 - share)) for pair in combinations(groups, 2)
         )
+    # Each unit has every rank once and every group once, so that the statistic has the mean G (G - 1) for G groups:
+    # G / (G - 1) times that of a chi-squared of (G - 1)**2 degrees.
     freedom = len(tables) * (GROUPS - 1) ** 2
     if (found := _chi_squared(statistic * (GROUPS - 1) / GROUPS, freedom)) > _limit():
         yield f"the ranks of groups are not those of independent draws ({found:.1f} sigma)"

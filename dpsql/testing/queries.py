@@ -325,16 +325,21 @@ def track_forms(dialect: Dialect) -> tuple[Dialect, TrackedForms]:
 
 def analyze_shapes(shapes: Sequence[str], catalog: Catalog) -> list[ShapeExpression]:
     """Return all expressions of the shapes that the language accepts; it must accept one of each shape."""
+    return list(_analyze_shapes(tuple(shapes), catalog))
+
+
+@cache  # the tables of several kits are the same to DuckDB
+def _analyze_shapes(shapes: tuple[str, ...], catalog: Catalog) -> tuple[ShapeExpression, ...]:
     (table,) = (each for each in catalog.tables if each.name == "lefts")
     stored = {name: type_.name for name, type_ in table.columns}
     texts = {text: shape for shape in shapes for text in expand_shape(shape, stored)}
-    found, written = [], list(texts)
+    found, written = list[ShapeExpression](), list(texts)
     for at in range(0, len(written), _MAX_KEYS):
         found += _analyze(written[at : at + _MAX_KEYS], catalog)
     unread = {*texts.values()} - {texts[form.text] for form in found}
     if unread:
         raise ValueError(f"The language refuses all expressions of {sorted(unread)}.")
-    return found
+    return tuple(found)
 
 
 def _analyze(texts: list[str], catalog: Catalog) -> list[ShapeExpression]:
@@ -346,6 +351,7 @@ def _analyze(texts: list[str], catalog: Catalog) -> list[ShapeExpression]:
             raise TypeError(sql)
         expressions = [make_total(query.keys[output.key or 0]) for output in query.outputs[2:]]
     except Error:
+        # An expression that the language refuses makes the whole statement fail: halves find it.
         if len(texts) == 1:
             return []
         half = len(texts) // 2
@@ -460,6 +466,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     values = column.combine_chunks()
     if pa.types.is_floating(values.type):
         nan = pc.fill_null(pc.is_nan(values), fill_value=False)
+        # As whole numbers 0.0 and -0.0 differ, and NaN, of which there are many, is made one before.
         return pc.if_else(nan, pa.scalar(float("nan"), values.type), values).view(pa.int64())
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())

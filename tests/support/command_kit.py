@@ -58,6 +58,13 @@ def dpsql_command(
         return code, Path(streams[1]).read_bytes(), Path(streams[2]).read_bytes().decode()
 
 
+def run_command(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Run the command in a folder; return exit code, stdout and stderr, in which no traceback is."""
+    code, out, err = dpsql_command(*words, cwd=folder)
+    assert "Traceback" not in err
+    return code, out.decode(), err
+
+
 _ENDED: set[tuple[str, ...]] = set()  # the kinds of commands of which one has ended as Python ends
 
 

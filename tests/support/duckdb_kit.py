@@ -7,9 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
+
+
+def run(engine: DuckDBEngine, sql: str, *parameters: object) -> pa.Table:
+    return open_exact(engine.execute(Statement(sql, parameters)))
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ def collations(
 
     A collation that is not among the known ones is taken for the column's own.
     """
+    # A column without a collation goes with every one, and a column with one goes with that alone: two are enough to
+    # tell.
     if not columns or all(_go_with(connection, relation, columns=columns, collation=each) for each in _KNOWN[:2]):
         return {}
     found = {}
@@ -85,7 +87,8 @@ def is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) 
         defaults = "SELECT system.main.count(dflt_value) FROM system.main.pragma_table_info($1)"
         if connection.execute(defaults, [name]).fetchall() == [(0,)]:
             return True
-    # In a new instance this takes 10 ms, in which DuckDB makes the views of its
+    # The definition alone tells a computed column from a default. In a new instance this takes 10 ms, in which DuckDB
+    # makes the views of its catalog.
     sql = """SELECT sql FROM system.main.duckdb_tables()
     WHERE lower(database_name) = lower($1) AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"""
     with suppress(*TROUBLE):

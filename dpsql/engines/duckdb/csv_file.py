@@ -19,6 +19,8 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 TROUBLE = (OSError, ValueError, csv.Error, pa.ArrowException)
 
+# *+ never gives back what it took, so that each byte is looked at once; *, on a field that is not closed, would try all
+# ways.
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
 _HEADER = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+\r?\n")
 _LONGEST_HEADER = 1 << 20
@@ -79,6 +81,7 @@ def _blocks(stream: BinaryIO, width: int) -> Iterator[bytes]:
             raise ValueError
     if rest:
         rest += b"\n"
+        # A file that ends in \r has half of a line break, which the added \n would complete.
         if rest.endswith(b"\r\n") or _end(records, rest) != len(rest):
             raise ValueError
         yield rest

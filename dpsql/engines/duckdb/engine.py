@@ -106,6 +106,7 @@ class DuckDBEngine:
                 for name, path in paths.items()
             }
             after = digest_versions(database, sources)
+            # Files that changed while they were opened have no version.
             versions = {name: before[name] for name in before if after.get(name) == before[name]}
             return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit, versions=versions)
 
@@ -215,6 +216,7 @@ class DuckDBEngine:
         """Return the result; every failure is one error, whose context has nothing of DuckDB's."""
 
         def fetch() -> pa.Table:  # no local variable has a word of the engine: errors show this frame
+            # Two statements raise here, before one of them runs.
             (only,) = self._connection.extract_statements(statement.sql)
             if only.type != duckdb.StatementType.SELECT:
                 raise ValueError

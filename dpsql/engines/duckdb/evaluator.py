@@ -68,6 +68,7 @@ class DuckDBEvaluator:
         instance: duckdb.DuckDBPyConnection | None = None
         if is_reused:
             with self._lock:
+                # It is taken away while it is used: a second thread finds none, and opens one of its own.
                 instance, self._empty = self._empty, None
         try:
             with suppress(Exception):
@@ -123,6 +124,7 @@ class SuccessiveInstances:
         instance, self._instance = self._instance, None
         assert instance is not None  # noqa: S101 - it was opened
         with ExitStack() as failure:
+            # After a failure the instance may be in an aborted transaction or damaged: it is closed, and not put back.
             failure.callback(instance.close)
             answer = _select(instance, tables, statement=statement)
             failure.pop_all()
@@ -159,6 +161,7 @@ def _select(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table]
     (only,) = instance.extract_statements(statement.sql)
     if only.type != duckdb.StatementType.SELECT:
         raise ValueError
+    # The rollback below takes the tables, their schema and all that the SELECT may have made away.
     instance.begin()
     for path, table in tables.items():
         # The rows are copied: DuckDB would filter an Arrow table by other rules than its own.
@@ -259,6 +262,7 @@ class WorkerEvaluator:
                 if worker is not None:
                     worker.end()
                 raise
+            # A worker whose answer was not read to its end would give it to the next statement.
             self._put_back(worker, is_sound=answer is not None)
             return answer
 

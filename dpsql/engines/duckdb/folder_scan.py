@@ -126,6 +126,8 @@ def _top(elements: Sequence[tuple[str, int, int | None, str, str]]) -> tuple[_St
         if not inside:
             found.append(_Stored(name, id_, type_, physical))
             left -= 1
+        # `inside` is how many elements below the current column are still to come: each of them brings its own
+        # children, and is one.
         inside += children - (inside > 0)
     if left or inside:
         raise ValueError
@@ -221,6 +223,7 @@ def _value(folder: Folder, field: Field, *, files: Sequence[_File]) -> str:
     values = ["NULL" if (value := file.values[place]) is None else quote_text(value) for file in files]
     if len(set(values)) == 1:
         return f"CAST({values[0]} AS {field.type})"
+    # list_extract(CAST(list_value('DE', 'FR') AS VARCHAR[]), CAST(file_index AS BIGINT) + 1) AS country
     return f"system.main.list_extract(CAST({_list(values)} AS {field.type}[]), CAST({_INDEX} AS BIGINT) + 1)"
 
 

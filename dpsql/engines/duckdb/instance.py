@@ -246,6 +246,7 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
             _set(connection, name, values=values, scope="GLOBAL")
     make_quiet(connection)
     check_cursor(connection)
+    # `lock_configuration` is the last one: behind it no setting can change.
     for statement in _LAST_SETTINGS:
         require_setting(connection, statement)
 

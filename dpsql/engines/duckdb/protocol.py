@@ -51,6 +51,7 @@ def send(pipe: int, payload: bytes | memoryview, *, deadline: float | None = Non
         left = memoryview(part)
         while left:
             _wait(pipe, select.POLLOUT, deadline=deadline, stop=stop)
+            # The pipe does not block: a write takes what has room there, and the rest waits for the next round.
             left = left[os.write(pipe, left[:_CHUNK]) :]
 
 
@@ -124,6 +125,8 @@ def decoded(value: object) -> object:
 
 
 def _exactly(pipe: int, count: int, *, deadline: float | None, stop: Stop | None) -> bytearray:
+    # The caller has checked the length against its limit: a frame that says it has terabytes ends here as a
+    # `ValueError`.
     found = bytearray(count)
     left = memoryview(found)
     while left:
@@ -188,6 +191,9 @@ def _is_compressed(metadata: bytes) -> bool:
         return place + int.from_bytes(metadata[place : place + 4], "little")
 
     def find_field(table: int, number: int) -> int:  # of a table; 0 if it is absent
+        # A table of a flat buffer begins with the distance back to its list of fields. That has two sizes of 16 bits,
+        # and for each field a 16-bit offset into the table, 0 for one that is absent; fields at its end may be left
+        # out.
         fields = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
         slot = 4 + 2 * number
         if slot >= int.from_bytes(metadata[fields : fields + 2], "little"):
@@ -274,6 +280,8 @@ def _start(program: str, *, place: str, spilled: str, threads: int) -> subproces
         "MALLOC_ARENA_MAX": str(threads),
     }
     return subprocess.Popen(  # noqa: S603 - this Python and our own words
+        # -I: neither PYTHONPATH nor the current folder nor packages of the user decide what is imported; the folders of
+        # this process are arguments.
         [sys.executable, "-I", "-c", program, *_paths()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -54,6 +54,7 @@ def main() -> None:
         elif source is not None:
             readable.append(source.path if isinstance(source, CsvFile | AttachedTable) else source)
     scratch = Path(tempfile.gettempdir())
+    # Before the data is opened: what is in a file finds a process that is confined already.
     taken = _confine(questions, readable, writable=scratch, threads=threads, has_left_network=has_left_network)
     asked["confinement"] = taken
     engine = _open_engine(asked, sources, answers=answers)
@@ -142,6 +143,7 @@ def evaluate() -> None:
 def _take_pipes() -> tuple[int, int]:
     """Return the pipes from and to the front, moved away from standard input and output, which lead nowhere then."""
     questions, answers = os.dup(0), os.dup(1)
+    # What a library prints must not reach the front as a part of a frame.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -174,10 +176,13 @@ def _end_with_front(questions: int, scratch: Path | None) -> None:
     The scratch folder itself may stay, where this process may write in it alone; the next one made sweeps it.
     """
     poll = select.poll()
+    # Without any event asked for, poll returns on errors and on POLLHUP alone: the front has closed its end, or has
+    # died.
     poll.register(questions, 0)
     poll.poll()
     if scratch is not None:
         shutil.rmtree(scratch, ignore_errors=True)
+    # The main thread may be inside DuckDB, which no exception of Python reaches.
     os._exit(0)
 
 
@@ -205,4 +210,5 @@ def _read_statement(asked: Mapping[str, object]) -> Statement:
 
 def _set_alarm(limit: object) -> None:
     """End this process some seconds after a limit, in seconds; without one, take the alarm back."""
+    # By default SIGALRM ends a process, whatever it computes.
     signal.alarm(min(_LONGEST, int(limit) + _GRACE) if isinstance(limit, int | float) else 0)

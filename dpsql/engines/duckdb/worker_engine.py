@@ -81,6 +81,8 @@ class WorkerEngine:
         self._tables: Tables = {}
         self._idle = threading.Lock()
         self._confinement: tuple[str, ...] = ()
+        # A table has a version only if its files did not change while the worker opened them: then these are the rows
+        # it has.
         before = digest_versions(recipe.database, recipe.sources)
         self._worker, self._tables, self._confinement = _started(recipe)
         after = digest_versions(recipe.database, recipe.sources)
@@ -153,6 +155,7 @@ class WorkerEngine:
 
         While a statement runs that is another worker, which has no data: nothing else waits for the statement.
         """
+        # An engine without tables is the one for patterns itself, and `_asked` takes its lock.
         if not self._recipe.names or self._lock.acquire(blocking=False):
             try:
                 return self._judged(do="accepts", pattern=pattern)
@@ -248,6 +251,7 @@ class WorkerEngine:
         if file_versions(self._recipe.loaded) != self._versions or not self._has_same_data():
             raise ValueError
         worker, tables, confinement = _started(self._recipe, stop)
+        # Catalog and stored answers are of the tables that the first worker found.
         if tables != self._tables or not self._has_same_data():
             worker.end()
             raise ValueError

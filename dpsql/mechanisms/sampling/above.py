@@ -60,6 +60,7 @@ def noisy_above(
     lifted = zip(near.tolist(), counts[near].tolist(), draws, strict=True)
     passed = [(at, noisy) for at, count, draw in lifted if (noisy := count + draw) >= threshold]
     reader = BitReader(noise)
+    # Counts whose gap is in [start, following) are a band; the last one ends at the widest gap.
     for start, following in pairwise((*starts, widest + 1)):
         band = (counts <= threshold - start) & (counts > threshold - following)
         hits = list(_hits(Tail(variance, start), int(np.count_nonzero(band)), reader=reader))
@@ -109,6 +110,7 @@ def _below(tail: Tail, rate: Fraction, *, first: _Enclosure, reader: BitReader) 
     (low, high), digits = first, _DIGITS
     value, length = reader.bits(_WORD), _WORD
     while True:  # the uniform lies in [value, value + 1] / 2**length
+        # Neither branch is taken only if the uniform's interval meets the enclosure: then both get finer.
         if value + 1 <= low * (1 << length):
             return True
         if value >= high * (1 << length):
@@ -129,6 +131,7 @@ class Tail:
         """Return a rational c a little above E / (1 - E), of few bits: 1 - exp(-c) >= c / (1 + c) >= E."""
         _, chosen = self.chosen(_DIGITS)
         least = chosen / (1 - chosen)
+        # Rounded up to about 20 bits: what is chosen too often is confirmed more seldom, so the law stays the same.
         scale = 1 << (least.denominator.bit_length() - least.numerator.bit_length() + _RATE_BITS)
         return Fraction(math.ceil(least * scale), scale)
 
@@ -142,6 +145,7 @@ class Tail:
     def chosen(self, digits: int) -> _Enclosure:
         """Return an enclosure of E, to about so many digits."""
         height, decay = self.start**2 / (2 * self.variance), self.start / self.variance
+        # exp(-height) loses the digits before the point of `height`, and 1 - exp(-decay) as many as 1 / decay has.
         lost = _digits(height) + _digits(1 / decay)
         with localcontext(_context(digits + lost + _GUARD)):
             mass = _exp(-height) / (_total(self.variance) * (1 - _exp(-decay)))
@@ -208,6 +212,7 @@ def _pi(digits: int) -> int:
         total: int = unit // inverse
         term, divisor = total, 1
         while term:
+            # Both divisions round down, by 1 in the last place at most: the five further digits hold all of that.
             term //= -inverse * inverse
             divisor += 2
             total += term // divisor

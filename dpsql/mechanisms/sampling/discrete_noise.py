@@ -43,6 +43,7 @@ _MANY = 16  # draws that take as long one by one as by arrays
 def bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio of 0 or more."""
     whole, rest = divmod(numerator, denominator)
+    # exp(-whole - rest) is P[E >= whole] of a unit exponential E, times exp(-rest).
     return not (whole and _unit_exponential(reader) < whole) and _bernoulli_exp_unit(rest, denominator, reader=reader)
 
 
@@ -61,6 +62,8 @@ def discrete_exponential(numerator: int, denominator: int, *, reader: BitReader)
 def _bernoulli_exp_unit(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio in [0, 1]."""
     trial = 1
+    # Trials of probability r, r / 2, r / 3, ...: the first failure has an odd number with probability 1 - r + r**2 / 2
+    # - ... = exp(-r).
     while reader.chance(numerator, denominator * trial):
         trial += 1
     return trial % 2 == 1
@@ -94,6 +97,10 @@ def _power_of_exp(power: int, places: int) -> int:
         low = 0
         for at in range(terms):
             low += (-1) ** at * (parts // math.factorial(at))
+        # exp(-1) lies between low / parts and (low + 1) / parts; if both powers agree to `places`, these are the
+        # digits.
+        # exp(-1) lies between low / parts and (low + 1) / parts; if both powers agree to `places`, these are the
+        # digits.
         below = int((low**power << places) // parts**power)
         above = int(((low + 1) ** power << places) // parts**power)
         if below == above:
@@ -159,6 +166,7 @@ def many_gaussians(variance: Fraction, noise: Noise, *, count: int) -> list[int]
     if not _LEAST_VARIANCE <= variance <= MOST_VARIANCE:
         return None
     law, reader, draws = _Law.of(variance), BitReader(noise), list[int]()
+    # About three of four candidates are kept where the noise is wide, and a third where it is narrow.
     while len(draws) < count:
         missing = count - len(draws)
         draws += _accepted(law, missing + missing // 2 + 16, noise=noise, reader=reader)
@@ -190,6 +198,7 @@ def _accepted(law: _Law, candidates: int, *, noise: Noise, reader: BitReader) ->
     prefixes = (words >> np.uint64(64 - _PLACES)).astype(np.int64)
     low, high = _sizes(law, prefixes[0])
     kept, dropped = _decided(law, low, prefixes=prefixes[1])
+    # Few are left here: those whose 53 places decide neither |x| nor whether it is kept.
     for at in np.flatnonzero((low != high) | ~(kept | dropped)).tolist():
         low[at], kept[at] = _refined(law, prefixes[:, at].tolist(), reader=reader)
     negative = (words[0] & np.uint64(1)).astype(np.bool_)  # of the places that U did not take
@@ -242,6 +251,7 @@ def _read_on(prefix: int, decide: Callable[[Fraction, Fraction], _Found | None],
     places = _PLACES
     while True:
         prefix, places = (prefix << _MORE_PLACES) | reader.bits(_MORE_PLACES), places + _MORE_PLACES
+        # Where all places so far are 0, U may be 0, and -ln U has no upper end.
         found = decide(*_enclosed(prefix, places)) if prefix else None
         if found is not None:
             return found

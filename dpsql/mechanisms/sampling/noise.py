@@ -64,6 +64,8 @@ class BitReader:
 
         A uniform number is compared with the ratio; of its binary places a word is read at a time, until they decide.
         """
+        # left = ratio * 2**n - prefix, times the denominator, for the n places so far. U is in [prefix, prefix + 1] /
+        # 2**n: at 0 or less U is above the ratio, from the denominator on below it.
         left = (numerator << WORD) - self.word() * denominator
         while 0 < left < denominator:
             left = (left << WORD) - self.word() * denominator
@@ -71,6 +73,7 @@ class BitReader:
 
     def below(self, bound: int) -> int:
         """Return an integer uniform on [0, bound), by rejection."""
+        # bound = 1 reads no bit: 0 is the only number.
         width = (bound - 1).bit_length()
         while (value := self.bits(width)) >= bound:
             pass

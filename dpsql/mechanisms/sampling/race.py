@@ -95,6 +95,8 @@ def _draw_uniforms(number: int, noise: Noise, *, mantissa_bits: int) -> tuple[_I
     The zeros before the first one bit are drawn as such, so that U keeps its relative precision near 0, where the
     winners live.
     """
+    # The first word of a candidate is the fraction's places after its first one bit, the second counts the zeros
+    # before.
     words = np.frombuffer(noise.draw(16 * number), dtype=np.uint64).reshape(2, number)
     mantissas = (words[0] >> np.uint64(64 - mantissa_bits)) | np.uint64(1 << mantissa_bits)
     zeros = np.zeros(number, dtype=np.int64)
@@ -123,6 +125,7 @@ def _leading_groups(low: _Floats, high: _Floats, *, steps: int) -> Iterator[list
     """Yield, in order, groups of candidates that no other overlaps, until they hold `steps`; most hold one."""
     order = np.argsort(low, kind="stable")
     reach = np.maximum.accumulate(high[order])
+    # In ascending order of `low` a group ends where the highest `high` so far is below the next `low`.
     ends = np.flatnonzero(reach[:-1] < low[order][1:]) + 1
     positions, start = order.tolist(), 0
     for end in (*ends.tolist(), len(positions)):

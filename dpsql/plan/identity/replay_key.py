@@ -178,6 +178,7 @@ def compute_keys(
         choices = _AUTO_SINCE_0_11 if query.domain is None else _OF_A_DOMAIN
         for name in dict.fromkeys((plan.record.name, *choices)):
             named.append(tuple(sorted((*own, ("mechanism", (name, True))))))
+    # Relations are named in `counted` alone, so that parts which number them for themselves can be joined as text.
     counted = _write(_counted_fields(query))  # once: it walks over the whole of the query
     readings = (reread.readings,) if reread is not None and reread.readings else ()
     start = f"{_write((QUESTION,))},{counted},{_write((*rules, *readings))}"
@@ -185,6 +186,8 @@ def compute_keys(
     earlier = ""
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), *rules))
+        # If 0.11 counted the same rows the answer under its key is the answer, and else it tells that the meaning
+        # changed.
         earlier = _digest(as_in_0_11, (own,))
         if reread.is_same:
             others, earlier = [*others, earlier], ""
@@ -266,6 +269,7 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
     numbers = _Numbers()
     _encode(query.body, numbers)
     encoded = [_to_json(_encode(key, numbers)) for key in query.keys]
+    # GROUP BY a, b and GROUP BY b, a, a have one order of keys here, that of their JSON; outputs follow it by number.
     order = sorted(set(encoded))
     outputs = tuple(
         replace(output, key=None if output.key is None else order.index(encoded[output.key]))
@@ -302,6 +306,7 @@ def _to_json(encoded: object) -> str:
 def _encode(value: object, numbers: _Numbers) -> object:
     """Return `value` as JSON holds it; `numbers` are those of the block's relations, in the order of first mention."""
     match value:
+        # bool is a subclass of int, and an Enum can be one: both are matched before int().
         case None | bool() | str():
             return value
         case tuple():
@@ -311,6 +316,7 @@ def _encode(value: object, numbers: _Numbers) -> object:
         case int():
             return int(value)
         case float():
+            # The hexadecimal form is exact, and tells -0.0 from 0.0.
             return {"float": value.hex()}
         case Decimal() | Fraction():
             exact = Fraction(value)
@@ -333,6 +339,7 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
         content = getattr(node, name)
         if name == "sensitivity" and content == 1:
             continue  # stored keys of counts of units were made without it
+        # A field that 0.11 did not have: without a value it leaves the key as it was.
         if recorded is not None and name not in recorded:
             if content is not None:
                 parts.append([name, _encode(content, inside)])
@@ -395,6 +402,8 @@ class _Expressions:
                 return _digest_json(["Column", *path, column.name, column.type.name])
             case Numbered():
                 return _digest_json(["Numbered", column.name])
+        # The outputs of a subquery are c1, c2, ... A UNION has several subqueries: of one digest if all branches read
+        # the same column.
         at, found = int(column.name.removeprefix("c")) - 1, dict[str, None]()
         for subquery in relation:
             known = self.outputs.get((id(subquery), at))
@@ -506,6 +515,7 @@ def _measure_as_0_11(query: PrivateQuery, terms: Terms) -> tuple[Measure, ...] |
         measure = now.former or now
         condition = measure.condition
         match condition:  # of COUNT(x) a value was not NULL, and could be NaN
+            # COUNT(x) of a DOUBLE has today the condition x IS NOT NULL AND NOT isnan(x), and had x IS NOT NULL.
             case Call(function="and", arguments=(*others, Call(function="not", arguments=(Call(function="isnan"),)))):
                 condition = join_conjuncts(others)
         earlier[Measure(measure.aggregate, measure.argument, condition, measure.columns)] = None

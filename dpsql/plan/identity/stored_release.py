@@ -136,6 +136,8 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     canonical = _read_table(stream)
     rho, delta = known["loss"]
+    # Under zcdp the stored amounts are rho and delta. Other certificates count another currency, so that the loss is
+    # made again from the items.
     loss = plan.mechanism_plan.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     chosen = known.get("chosen")  # older answers have none
     terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
@@ -239,6 +241,7 @@ def list_earlier_plans(
             options["gate"] = Option("false", clause.place, word=True)
         with suppress(Refusal, Unsupported):
             plans.append(build(replace(query, clause=replace(clause, options=options))))
+    # The plan that would have been chosen is needed only where some stored answer can be the one.
     found = [(key, plan) for plan in plans if (key := compute_release_key(plan, as_in_0_10=True)) in stored]
     chosen = _find_chosen(plans) if found else None
     for key, plan in sorted(found, key=lambda each: each[1] is not chosen):
@@ -284,6 +287,7 @@ class _Names:
             return
         new = list[int]()
         for at, row in enumerate(list_rows(table)):
+            # The order of arrival breaks ties between names, so that a name which is there stays where it is.
             if row in self.seen or len(self.seen) >= MOST_NAMES:
                 continue
             if not any(isinstance(value, str) and _UNREADABLE in value for value in row):
@@ -328,7 +332,10 @@ class NamesOfAccount:
         if table is None or not table.num_rows:
             return query
         order = sorted(range(len(keys)), key=keys.__getitem__)
+        # Stored columns are in the order of the identities of their keys; `order.index(at)` is where key `at` stands
+        # there.
         table = table.select([order.index(at) for at in range(len(keys))])
+        # A column may have changed its type since its names were released: `'1'` is no name of an INTEGER.
         if list(table.schema.types) != [arrow_type(key.type) for key in query.keys]:
             return query
         return replace(query, names=ReleasedNames(table, evident=known is None or known.value != "all"))
@@ -388,6 +395,7 @@ class AnswerCache(Generic[Value]):
         """Add an answer of `size` bytes; `stamp` is that of the ledger before the answer was made."""
         if stamp is None or size > _MAX_BYTES:
             return
+        # A dict keeps the place of a key that is set again: popped first, it is the newest, and the oldest is dropped.
         self._known.pop(key, None)
         self._known[key] = stamp, answer
         if len(self._known) > _MAX_ANSWERS:

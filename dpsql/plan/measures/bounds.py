@@ -105,6 +105,7 @@ class Bounding:
             if name in units:
                 self.tables.setdefault(path, []).append((name, self.policy[name]))
         for path, named in self.tables.items():
+            # One table can have several names in the policy: the widest bounds hold whichever of them the query uses.
             bounds = [inf if table.bounds.rows is None else table.bounds.rows for _, table in named]
             self.table_rows[path] = TableRows(named[0][0], max(bounds), units[named[0][0]])
         keys = self.query.keys
@@ -157,6 +158,7 @@ class Bounding:
             raise self._refuse(measure)
         if least == most == 0:  # NULL or 0 in every row
             most = Fraction(1)
+        # The value of one row is also within what all rows of a unit may add, since the others can be NULL.
         low, high = max(found.low, least), min(found.high, most)
         if max(most, -least) > _LARGEST or most - least < _SMALLEST:
             reason = f"By its bounds one unit can add {float(least):.3g} to {float(most):.3g}, which is out of range."
@@ -183,6 +185,7 @@ class Bounding:
         """Return the totals of a column of a private table, None without bounds."""
         known = [(table.bounds.rows, table.bounds.find(column)) for _, table in self.tables.get(path, ())]
         found = [_read_totals(rows, bounds) for rows, bounds in known if bounds is not None]
+        # One name of the table without bounds leaves the column without any.
         if not found or len(found) < len(known):
             return None
         return ColumnTotals(
@@ -232,6 +235,7 @@ def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
     """Return the totals of a column by its bounds, and by those of each of so many rows."""
     most, least = (inf, -inf) if bounds.max is None else (bounds.max, bounds.min or Fraction(0))
     low, high = bounds.each or (least, most)
+    # 0 * inf is NaN in floats: a column without values of a sign has the total 0, however many rows there are.
     count = inf if rows is None else Fraction(rows)
     positive, negative = max(high, Fraction(0)), max(-low, Fraction(0))
     return ColumnTotals(
@@ -344,6 +348,7 @@ def _bound_quantile(quantile: Quantile, bounding: Bounding) -> Quantile:
         row_range = quantile.stated or _find_quantile_range(quantile, bounding)
     except Refusal as error:
         try:
+            # Both refusals are said at once, so that who adds a range is not then asked for rows.
             _find_quantile_rows(quantile, bounding)
         except Refusal as other:
             hint = f"{error.hint} {other.hint}"

@@ -64,6 +64,8 @@ def _refine(measure: Measure) -> Measure:
     """Return a measure in the finest steps such that one unit adds at most MOST_STEPS."""
     if measure.weight is None or measure.bounds is None:
         return measure
+    # The largest power of two by which the steps can be divided: widths stay exact, and so do values that were whole
+    # steps.
     shift = max(0, (MOST_STEPS // measure.bounds.width).bit_length() - 1)
     return replace(measure, bounds=measure.bounds.refine(shift), weight=replace(measure.weight, shift=shift))
 
@@ -90,6 +92,8 @@ def _center_average(total: Measure, rows: Measure) -> Measure | None:
         return None
     (least, most), most_rows = total.row_range, rows.bounds.high
     half = (most - least) / 2
+    # Around the middle a unit adds C h at most on either side. Where the policy bounds its sum more tightly, as by 800
+    # for 3 rows from 0 to 500, the plain sum has less noise.
     if half <= 0 or most_rows * half > total.bounds.sensitivity * total.bounds.step:
         return None
     # AVG(x) with x from 0 to 10 is 5 + SUM(x - 5) / COUNT(x), to whose sum a row adds at most 5 in place of 10
@@ -108,6 +112,7 @@ def count_half(total: Measure, half: Fraction, *, most: int) -> int | None:
     """
     own = count_own(total.argument, half)
     if own and own <= most:
+        # The largest own * 2**n up to `most`: values of an exact type stay whole numbers of steps.
         return own << ((most // own).bit_length() - 1)
     return most if most >= FEWEST_STEPS else None
 

@@ -134,6 +134,7 @@ def _rows(coefficient: Number) -> _Form:
 
 
 def _scale(form: _Form, factor: Number) -> _Form:
+    # 0 times a part without a bound is 0, not unknown.
     if not factor or not form:
         return {} if not factor else form
     return {part: each * factor for part, each in form.items()} if isinstance(factor, Fraction) else None
@@ -188,6 +189,7 @@ def _floor(found: _Bound, type_: Type) -> _Bound:
     if _count_digits(type_) == 0:
         return found
     low, high = (end if not isinstance(end, Fraction) else Fraction(floor(end)) for end in (found.low, found.high))
+    # FLOOR(e) <= e, so that `up` holds as it is; -FLOOR(e) < 1 - e, so that `down` gets 1 for every row.
     up, down = found.up if high > 0 else {}, _add(found.down, _rows(Fraction(1))) if low < 0 else {}
     return replace(found, low=low, high=high, up=up, down=down)
 
@@ -289,12 +291,14 @@ class _Level:
         source = self.sources.get(column.relation)
         match source:
             case Numbered(count=count):
+                # A numbered relation has the values 1 to `count`.
                 return replace(_constant(Fraction(count)), low=Fraction(1))
             case Scan(number=number, path=path):
                 found: _Bound | None = self._find_stored(number, path=path, name=column.name)
             case Derived():
                 found = self._find_output(source, column)
             case Combined(branches=branches, kind=kind):
+                # INTERSECT and EXCEPT return rows of their first branch alone.
                 sides = branches if kind.startswith("UNION") else branches[:1]
                 found = _either([self._find_output(branch, column) for branch in sides])
             case _:
@@ -339,6 +343,7 @@ class _Level:
             ):  # one zero and one NaN, in place of several
                 return self.find_aggregate(default, group)
             case Call(function=function) if function in _COUNTS:
+                # One group may have all rows of a unit, and all groups together have no more of them.
                 most = self._total_part(_EVERY_ROW)
                 least = Fraction(function == "count_star" and bool(group.grouping))  # a group has a row
                 return _Bound(least, most, {each_row: Fraction(1)}, {})
@@ -350,6 +355,8 @@ class _Level:
                 if function in _SUMS:
                     high = min(self.total(found.up), self.times_rows(high)) if high > 0 else high
                     low = -min(self.total(found.down), self.times_rows(-low)) if low < 0 else low
+                # AVG, MIN and MAX of a group are at most the sum of its values above 0, so that the forms of a sum hold
+                # for them too.
                 return _Bound(low, high, move(found.up), move(found.down))
         if expression not in list_keys(group):
             return _UNKNOWN
@@ -409,6 +416,8 @@ class _Level:
         return _truncate(self._divide(one, other))  # e // f is rounded towards 0, or as it is for DOUBLE
 
     def _multiply(self, one: _Bound, other: _Bound) -> _Bound:
+        # With e = e+ - e-: e f <= e+ max(high of f, 0) + e- max(-low of f, 0), where `up` is at least e+ and `down` at
+        # least e-. With e and f exchanged there are other forms; those with the lesser total are taken.
         ends = [_times(end, by) for end in (one.low, one.high) for by in (other.low, other.high)]
         pairs = (one, other), (other, one)
         ups = [_add(_scale(e.up, max(f.high, Fraction(0))), _scale(e.down, max(-f.low, Fraction(0)))) for e, f in pairs]
@@ -421,6 +430,7 @@ class _Level:
         """Return the bounds of e / f, none where f may be 0."""
         if other.low <= 0 <= other.high:
             return _UNKNOWN
+        # 1 / f falls where f rises, so that its ends change places; 1 / infinity is 0.
         low, high = (Fraction(0) if not isinstance(end, Fraction) else 1 / end for end in (other.high, other.low))
         inverse = _Bound(low, high, _rows(max(high, Fraction(0))), _rows(max(-low, Fraction(0))))
         return self._multiply(one, inverse)
@@ -430,6 +440,7 @@ class _Level:
         found = _either(known)
         if found is None:
             return None
+        # LEAST(500, NULL) is 500: an argument that may be NULL bounds nothing from above.
         always = [each for each in known if each.is_present]
         ups = [found.up, *(each.up for each in always)]
         high = min([found.high, *(each.high for each in always)])
@@ -465,6 +476,7 @@ def _round(found: _Bound | None, step: Fraction) -> _Bound | None:
     if found is None:
         return None
     half = Fraction(1, 2)
+    # Halves may go away from 0 or to the even neighbour: the ends hold for both.
     high = found.high if not isinstance(found.high, Fraction) else floor(found.high / step + half) * step
     low = found.low if not isinstance(found.low, Fraction) else ceil(found.low / step - half) * step
     up = _add(found.up, _rows(step / 2)) if high > 0 else {}
@@ -475,6 +487,7 @@ def _truncate(found: _Bound | None) -> _Bound | None:
     """Return the bounds of a value that is rounded towards 0, or as it is."""
     if found is None:
         return None
+    # Below 0 rounding goes up and above 0 down, so that only an end on the far side of 0 moves outwards.
     low = Fraction(floor(found.low)) if found.low > 0 and found.low != inf else found.low
     high = Fraction(ceil(found.high)) if found.high < 0 and found.high != -inf else found.high
     return replace(found, low=low, high=high, is_present=False)

@@ -83,6 +83,7 @@ def count_rows(
 def _combine(relation: Combined, tables: Mapping[tuple[str, ...], TableRows]) -> Rows:
     branches = [count_rows(branch, tables) for branch in relation.branches]
     totals = [branch.total for branch in branches]
+    # UNION without ALL drops rows that are equal, but a unit may have none of these: the sum holds for both.
     total = {"INTERSECT": min(totals), "EXCEPT": totals[0]}.get(relation.kind, sum(totals))
     return Rows(
         total, {**{at: each for branch in branches for at, each in branch.with_row.items()}, relation.number: 1}
@@ -145,6 +146,7 @@ def list_scans_of_rows(relation: Relation) -> list[Scan]:
 
 def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows], *, fixed: Sequence[Expression]) -> bool:
     """Say whether a subquery has one row for each unit: all that it groups by are the unit, constants, and fixed."""
+    # SELECT min(unit), sum(x) FROM t is one row in all; SELECT unit, x FROM t has a row for each that it reads.
     if not relation.grouping:
         return bool(relation.outputs) and any(is_aggregate(part) for each in relation.outputs for part in walk(each))
     keys = list_keys(relation)

@@ -138,6 +138,8 @@ def price_items(
     releases, contributions = list[CountRelease](), list[Contribution]()
     for each in measures:
         if certificate is not Certificate.zcdp:
+            # Laplace noise of scale s is (1 / s)-DP, and its log-ratios have a range of 2 / s: twice the noise makes it
+            # an item of bounded range (`maths.md` 6.3).
             share = 1 if certificate is Certificate.pure else 2
             releases.append(LaplaceCounts(epsilon, share, groups, each.sensitivity))
             continue

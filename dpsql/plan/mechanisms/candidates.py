@@ -113,6 +113,8 @@ class PeelingPlan(MechanismPlan):
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         candidates, order = read_candidates(groups)
         chosen = self.selection.select(candidates, noise)
+        # The mechanism chose among counts in descending order; `order` turns its positions back to rows of the engine's
+        # result.
         chosen = replace(chosen, positions=tuple(order[position] for position in chosen.positions))
         return charge_and_draw_selection(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
 
@@ -145,6 +147,7 @@ class EvidentPeelingPlan(MechanismPlan):
     @property
     def loss_of_half(self) -> Loss:  # of BOTTOM and the gate, too
         chosen, returned = self.selection, math.ceil(self.selection.k / 2)
+        # Half of the names above BOTTOM, then BOTTOM, and a gate that stays closed.
         stopped = EvidentSelection((), returned, returned < chosen.k, False if chosen.left(returned) > 0 else None)
         return self._price(stopped, returned)
 
@@ -484,6 +487,7 @@ def _read_known_groups(request: MechanismRequest) -> tuple[CountRelease, int, in
 def _price_known_groups(request: MechanismRequest) -> ItemLoss:
     """Return the price of the counts of all groups; the other measures are of the first k alone."""
     counts, groups, k = _read_known_groups(request)
+    # `once` and the counts of k keys add up to the counts of all groups: all are drawn, and k are shown.
     return replace(request.price, each=0, once=0 if k is None else counts.items(groups) - counts.items(k))
 
 

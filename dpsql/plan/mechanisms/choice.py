@@ -106,6 +106,8 @@ class _Rival(NamedTuple):
 def choose(mechanisms: Sequence[Mechanism], adapt: Adapt) -> Mechanism | None:
     """Return the mechanism that `take_cheapest` returns of all that AUTO may choose; None if none can answer."""
     rivals, replaced = list[_Rival](), set[str]()
+    # Those that replace others come first, so that the replaced ones are not computed. `_choose_among` has the old
+    # order.
     for each in sorted(mechanisms, key=lambda each: not each.replaces):
         if each.name in replaced:
             continue

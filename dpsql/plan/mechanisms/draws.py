@@ -45,6 +45,8 @@ def _list_sharing(price: ItemLoss, labels: int) -> list[tuple[tuple[int, ...], S
     bound, found = price.counts.max_groups_contributed, []
     for positions in filter(None, (units, *alone)):
         added = price.contributions[positions[0]]
+        # With low = -high the number of units has no part in a Y (`SharedTotal.centre` is 0), and a total would help
+        # nothing.
         if added.low + added.high:
             shared = SharedTotal(price.epsilon, labels, bound, added.low, added.high, len(positions))
             found += [(positions, shared)] if shared.pays else []
@@ -66,6 +68,8 @@ def draw_measures(keys: MechanismOutput, groups: Groups, *, price: ItemLoss, noi
         values |= zip(positions, drawn.doubled, strict=True)
         parts = SharedNoise(shared.own_variance, shared.total_variance, shared.centre)
         noises |= dict.fromkeys(positions, CountNoise(shared.variance, parts=parts))
+        # Each set of measures has a noisy total of its own; the receipt shows the first, which is that of the units if
+        # they share one.
         total = total or NoisyTotal(drawn.total, shared.total_variance)
     for at, release in enumerate(releases):
         if at not in values:

@@ -136,6 +136,7 @@ class GaussianHistogramPlan(MechanismPlan):
         chosen, price = self.selection, self.price
         closed = close(self.gate, groups.counts, delta=chosen.delta, price=price, noise=noise)
         if closed is not None:
+            # No row came back: the further measures are empty columns, and cost nothing.
             return charge_and_draw_others(closed, groups, price=price, noise=noise)
         known, others = groups.counts[: groups.known], FullHistogram(groups.counts[groups.known :], groups.read)
         drawn = chosen.release(others, noise, known=known)  # rows are in the order of labels: positions may break ties
@@ -152,6 +153,7 @@ def _choose_histogram(request: MechanismRequest) -> GaussianHistogram:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
     price, k = request.price, request.k
     bound, delta = request.require_bound(), request.delta
+    # Keys and counts come in one release, so that the rho of both goes into its noise.
     rho = leave_behind(price.rho(price.joint_items(k)), find_gate_rho(request))
     return GaussianHistogram(rho, delta, k, bound, request.rank_width)
 
@@ -227,6 +229,7 @@ class WeightedGaussianPlan(MechanismPlan):
     @property
     def loss_of_half(self) -> Loss:
         chosen, price, returned = self.selection, self.price, math.ceil(self.selection.k / 2)
+        # The keys cost the same however many come back; counts are of those that do.
         return ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta)
 
     def describe(self, query: PrivateQuery) -> Facts:

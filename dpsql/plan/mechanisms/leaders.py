@@ -111,6 +111,8 @@ class LimitedDomainPlan(MechanismPlan):
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         exact = tuple(groups.counts.tolist())
+        # Here the engine sorts by count, so that a position is a row. Nothing of this order leaves: the draws are in
+        # theirs.
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         return charge_and_draw_selection(chosen, self.price, groups=groups, delta=self.selection.delta, noise=noise)
 
@@ -141,6 +143,8 @@ class ChosenLimitedDomainPlan(LimitedDomainPlan):
         exact = tuple(groups.counts.tolist())
         k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         leaders = LimitedDomainPlan(replace(self.selection, k_bar=k_bar), self.price)
+        # What the limited domain sees depends on k_bar alone, which was drawn: the rows after group k_bar + 1 are
+        # dropped.
         read = slice(k_bar + 1)
         first = replace(groups, counts=groups.counts[read], others=tuple(each[read] for each in groups.others))
         drawn = leaders.draw(first, noise)
@@ -280,6 +284,8 @@ _WITHIN = Fraction(1, 5)  # of rho, for draws among more than k: with more the t
 def _rank(groups: Groups, k_bar: int) -> tuple[list[int], Histogram]:
     """Return the rows of the leaders in the order of their exact counts, ties by label, and the histogram of these."""
     counts = groups.counts.tolist()
+    # The rows are in the order of labels, and sorted() is stable: ties fall to the label, which does not depend on
+    # data.
     rows = sorted(range(len(counts)), key=lambda row: -counts[row])
     return rows, Histogram.of_leaders(tuple(counts[row] for row in rows), k_bar)
 
@@ -365,6 +371,8 @@ class StablePlan(MechanismPlan):
         mechanism = self.selection
         ranked, histogram = _rank(groups, mechanism.k_bar)
         chosen = mechanism.select(histogram, noise)
+        # A set is shown in the order of its labels, as its exact ranks are private; what was drawn follows in drawn
+        # order (`maths.md` 7.2.1).
         rows = [*sorted(ranked[at] for at in chosen.stable), *(ranked[at] for at in chosen.filled)]
         loss = ZCDP(mechanism.loss(chosen).rho, mechanism.delta)
         return _finish(loss, rows, k=mechanism.k, groups=groups, price=self.price, noise=noise)
@@ -492,6 +500,7 @@ class TopStablePlan(MechanismPlan):
         mechanism = self.selection
         ranked, histogram = _rank(groups, mechanism.k_bar)
         chosen = mechanism.select(histogram, noise)
+        # `members` by label, since they are a set; `ranked` in the order of the draws. One of them is empty.
         rows = [*sorted(ranked[at] for at in chosen.members), *(ranked[at] for at in chosen.ranked)]
         return _finish(mechanism.loss(chosen), rows, k=mechanism.k, groups=groups, price=self.price, noise=noise)
 

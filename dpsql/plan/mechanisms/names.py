@@ -134,6 +134,8 @@ def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.
     for column, values in zip(columns, known, strict=True):
         distinct = pc.unique(values)
         own, found = _number(values, distinct), _number(column, distinct)
+        # A pair (combination so far, value) is one number. Only pairs of known names are kept and numbered again, so
+        # that numbers stay below names * values, far from 64 bits; a row that leaves the known pairs stays at -1.
         combined, names = np.unique(names * len(distinct) + own, return_inverse=True)
         rows = _look_up(np.where((rows < 0) | (found < 0), -1, rows * len(distinct) + found), combined)
     order = np.argsort(names, kind="stable")
@@ -143,6 +145,7 @@ def _number_combinations(columns: Sequence[pa.ChunkedArray], known: Sequence[pa.
 
 def _look_up(values: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return where each value is in an ascending array that is not empty, -1 for those that are not in it."""
+    # searchsorted returns len(ascending) for a value above all of them, which is no place.
     at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return np.where(ascending[at] == values, at, -1)
 

@@ -121,6 +121,8 @@ class AllPartitionsPlan(MechanismPlan):
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         # all groups that pass, of which the first of each partition are taken in the order in which they came
         k = self.selection.k
+        # The threshold does not depend on k here, so that every group that passes comes back and k is applied in each
+        # partition.
         uncut = replace(self.every, selection=replace(self.selection, k=max(1, len(groups.counts))))
         drawn = uncut.draw(groups, noise)
         private = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
@@ -162,6 +164,7 @@ def _rows_of(groups: Groups, partitions: int) -> list[npt.NDArray[np.int64]]:
     """Return the rows of each partition, in their order."""
     of = np.zeros(len(groups.counts), np.int64) if groups.partitions is None else groups.partitions
     order = np.argsort(of, kind="stable")
+    # An empty partition is an empty slice between two equal places.
     return np.split(order, np.searchsorted(of[order], np.arange(1, partitions)))
 
 

@@ -89,6 +89,7 @@ class QuantilesPlan(MechanismPlan):
     def count_bins(self, query: PrivateQuery, keys: Sequence[Sequence[Expression]]) -> list[EngineQuery]:
         """Return the statement for each set of rows, of the groups with these keys, or of all known groups."""
         is_known = isinstance(query.domain, LiteralDomain | ProductDomain) and query.clause.shape == "all"
+        # Known groups are in the statement as its domain, and need not be named again.
         keys = () if is_known or not query.keys else keys
         return [
             rewrite_bins(
@@ -251,6 +252,7 @@ def add_quantiles(
     values: list[list[int | float | None]] = [[None] * groups for _ in query.quantiles]
     keys = [f"key_{at + 1}" for at in range(len(query.keys))]
     known = canonical.select(keys)
+    # No group came back: no statement is run, and the columns are empty.
     if groups:
         statements = own.count_bins(query, _list_literals(known, [key.type for key in query.keys]))
         for drawn, counting in zip(own.drawn, statements, strict=True):
@@ -269,6 +271,7 @@ def add_quantiles(
 def _draw_group(drawn: DrawnQuantiles, weights: npt.NDArray[np.int64], *, noise: Noise) -> list[int | None]:
     """Return the bins of the quantiles of one group, in ascending order where they are not None: post-processing."""
     found = [mechanism.select(weights, noise) for mechanism in drawn.mechanisms]
+    # Draws are independent: the bin of 0.9 may be below that of 0.5, and sorting them costs nothing.
     ordered = iter(sorted(each for each in found if each is not None))
     return [None if each is None else next(ordered) for each in found]
 
@@ -287,6 +290,7 @@ def _read_bin_weights(table: pa.Table, known: pa.Table, *, bins: int) -> npt.NDA
         raise refuse_result()
     rows = number_rows(table.columns[:keys], known) if keys else np.zeros(len(places), np.int64)
     present = rows >= 0
+    # `weights[rows, places] += added` would keep one of several rows of the same bin.
     np.add.at(weights, (rows[present], places[present]), added[present])
     return weights
 

@@ -82,6 +82,7 @@ class MechanismRequest:
         default = min(terms.delta.value, most)
         if option is None:
             return Delta(default / self.runs)
+        # A default below the least delta may be written out, too.
         value = read_number(option, "delta", bounds=(min(LEAST_DELTA, default), most))
         fixed = terms.certified.delta
         if fixed is not None and value != fixed.value:
@@ -108,6 +109,7 @@ class MechanismRequest:
         limits, partitions = self.terms.limits, self.query.partitions
         if limits.max_rows_fetched is None or partitions is None:
             return limits.most_k_bar
+        # Each partition reads k_bar + 1 rows.
         each = limits.max_rows_fetched // len(partitions.values) - 1
         return min(limits.max_k_bar, max(each, self.query.clause.k or 1))
 

@@ -82,6 +82,7 @@ def cut_rows(
     In this one rows are as good as read. `known` names are listed in the statement; there is no cut beside names that
     are too many, or of types that are not compared exactly. A `gate` in front sees all groups from its start on.
     """
+    # () is no known name; None is known names that the statement cannot have, beside which there is no cut.
     listed = _list_names(query) if known else ()
     cut = None if listed is None or query.dialect is DUCKDB else mechanism.cut
     if cut is None or listed is None:
@@ -173,6 +174,7 @@ def read_candidates(groups: Groups) -> tuple[Histogram, list[int]]:
     """
     order = np.argsort(-groups.counts, kind="stable")
     exact = groups.counts[order].tolist()
+    # A sum may be below 0, and a `Histogram` has no negative counts.
     lowest = min(0, min(exact, default=0))
     return Histogram.of_leaders(tuple(each - lowest for each in exact), len(exact)), order.tolist()
 

@@ -106,6 +106,8 @@ class TwoLooksPlan(MechanismPlan):
         leaders = Histogram.of_leaders(tuple(groups.counts[: looks.k_bar + 1].tolist()), looks.k_bar)
         seen = looks.look_at_counts(leaders, noise)
         if looks.choose(seen) is None:
+            # What the second statement adds is kept apart from `first`: a limited domain answers from the counts of the
+            # first look.
             return ReadAgain(partial(self._finish, first=groups, leaders=leaders, seen=seen))
         return self._answer_by_counts(
             groups, leaders, answerer=Answerer.AT_ONCE, noise=noise, looked=_describe(looks, seen)

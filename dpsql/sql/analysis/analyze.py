@@ -110,6 +110,7 @@ def analyze(  # noqa: PLR0913 - what a session has
     if (standard.is_private or header is not None) and "top" in text.lower():
         from dpsql.sql.syntax.forms import read_top_as_limit
 
+        # SELECT TOP 5 city FROM visits GROUP BY city becomes SELECT city FROM visits GROUP BY city LIMIT 5
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
     request = AnalysisRequest(
         plain, bound, catalog, accepts_pattern, clock, header, refused is not None, statement, standard, parser
@@ -182,6 +183,8 @@ def _find_lasting(
         return failed
     if near:
         return _add_clause_hint(failed, implied[0], place=failed.place)
+    # The statement is read again as its author would write it, with TOP k PRIVATE: what still refuses it has to be
+    # mended too.
     clause = add_clause(request.statement, implied[0], all_groups=False)
     try:
         _read_statement(replace(request, statement=clause, standard=EXPLICIT), refused)
@@ -333,6 +336,8 @@ class AnalysisCache:
         )
         statement = reading(clock=read_clock)
         if moments:
+            # Second 59 becomes second 0 of the same minute, so that a text which cuts its reading to a minute or longer
+            # is the same statement in both readings.
             later = reading(clock=lambda: moments[0].replace(second=(moments[0].second + 1) % 60))
             # a private query that means another one a second later says so
             if statement != later and isinstance(statement, PrivateQuery):
@@ -389,6 +394,8 @@ def prepare_statement(
         if not unknown:
             break
         with suppress(Refusal, Unsupported):
+            # A reading that is refused has learned the types of the parameters before the place where it stops; the
+            # last reading, below, raises.
             read(holes)
         before, unknown = unknown, [hole for hole in unknown if hole.value is None]
         if len(unknown) == len(before):
@@ -396,6 +403,8 @@ def prepare_statement(
     for hole in unknown:
         if hole.otherwise != TEXT or hole.is_array:
             hole.fill(hole.otherwise)
+    # A client sees UNKNOWN for the parameters that are still open; only then do these get a text, so that the statement
+    # can be read.
     found = tuple(hole.type for hole in holes.values())
     for hole in unknown:
         hole.fill(

@@ -142,6 +142,7 @@ def _negative(reader: Reader, node: Node) -> Expression:
         return argument
     if isinstance(argument, Literal) and argument.type.is_number:
         negative = negate(argument, reader.at(node))
+        # -2147483648 is an INTEGER, although 2147483648 without its sign is a BIGINT.
         if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
             return Literal(negative.value, find_integer_type(negative.value) or BIGINT)
         return negative

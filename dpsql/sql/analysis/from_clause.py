@@ -150,6 +150,7 @@ class Sources:
                 table = ScopeTable("", (), None if private is None else private.private_table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
         reader.scope = outside
+        # A unit that an outer join may leave NULL does not say whose row it is.
         whole = next((column for column in scope.units if not column.absent), None)
         return Inside(derived, table, scope.tied, unit=whole, linked=scope.linked)
 
@@ -183,6 +184,7 @@ class Sources:
                 self.reader.scope = scope
                 right = self._relation(join.this)
                 relation, scope = _read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
+                # FROM a, b JOIN c: in DuckDB the comma binds less than JOIN, and sqlglot has both in one list.
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
         self.reader.scope = scope = replace(scope, outer=outer)
         condition = None
@@ -199,10 +201,13 @@ class Sources:
     ) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
         units, outer_units = scope.units, scope.outer_units
+        # WHERE a.user_id = b.user_id becomes WHERE (a.user_id COLLATE C) = (b.user_id COLLATE C), which is a tie.
         condition, pairs = extract_unit_equalities(condition, units, right=units)
         condition, outside = extract_unit_equalities(condition, units, right=outer_units)
         around = [(inner, outer_units[0].expression) for inner, _ in outside] if outside else []  # all of one unit
         if not is_connected(scope, (*pairs, *around)):
+            # Keys of links tie only what is not tied as it is written: for items.order_id = orders.id with unique ids
+            # the equality of units is true in any case, and would only be computed besides.
             linked = (*scope.linked, *find_linked_units(condition, scope.tables, right=scope.tables))
             condition, pairs = (
                 add_ties(condition, linked),
@@ -228,6 +233,8 @@ class Sources:
                 hint, where = "Give one of them another name.", self.reader.place(cte.args["alias"])
                 raise Refusal("cte", "Two CTEs have this name.", hint=hint, place=where)
             names.add(name)
+            # A copy: a CTE that is defined later, or in a subquery that names this one, does not change what its own
+            # names mean.
             self.ctes[name] = (cte.this, dict(self.ctes))
 
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
@@ -250,6 +257,7 @@ class Sources:
         found = None if schema or database else self.ctes.get(ascii_lower(node.name))
         if found is None:
             return self._scan(node, [part for part in (database, schema, node.name) if part], alias=name)
+        # The text of a CTE is read again wherever it is named, with the CTEs that it sees where it stands.
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
             return self._derived(found[0], name or node.name, node=node)
@@ -300,6 +308,7 @@ class Sources:
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
             relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
+            # The last column stands for no stored one: items.user_id is "c2" of the subquery of owners.
             columns = (*columns[:-1], replace(columns[-1], expression=owner))
         private_name = table.name if unit is not None else None
         if table.privacy_unit is not None:
@@ -443,6 +452,7 @@ def _read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: b
         reader, join, kind=kind, scopes=(scope, added, after), condition=join_conjuncts(conditions)
     )
     joined_ = Joined(source, "CROSS" if condition is None else kind, other, condition)
+    # SEMI and ANTI JOIN bring no columns: behind them the names are those of the left side.
     return joined_, scope if kind in _FILTERS else after
 
 
@@ -547,6 +557,7 @@ def _merge_columns(after: Scope, left: ScopeColumn, *, right: ScopeColumn, share
         columns = list(table.columns)
         for at, column in enumerate(columns):
             if column.expression == right.expression:
+                # a JOIN b USING (id): b.id is found as b.id alone, and not by the bare name id.
                 columns[at] = replace(column, merged=True)
             elif column.bare.expression == left.expression and not column.merged:
                 known = shared.expression == column.bare.expression
@@ -568,7 +579,11 @@ def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tup
         unit = stored_column(target.number, link.unit, type_=link.unit_type)
     else:
         source, unit = find_owned_rows(target, link.beyond, number=number)
+    # No two rows of the subquery have one key, so that the join repeats no row, also where keys of the stored table
+    # repeat.
     key = canonicalize(stored_column(target.number, link.key, type_=link.type))
+    # min passes over NULL: a key has a unit if any row with this key has one. In a chain `source` has joined the rows
+    # of `link.beyond`, and the unit is the least of the least.
     least = Call("min", (canonicalize(unit),), unit.type)
     units = Derived(at, (key, least), FromWhere(source, None), grouping="1")
     own = canonicalize(stored_column(scan.number, link.column, type_=link.type))

@@ -155,6 +155,8 @@ class _Block:
         if found is None and node.type.family is Family.BOOLEAN:
             found = self._with_null([Literal(value, node.type) for value in (False, True)], node)
         if found is None and node.type.family is Family.INTEGER:
+            # CAST(LEAST(GREATEST(dwell / 60, 0), 9) AS INTEGER) has the values 0 to 9, whatever dwell is: whole ends
+            # stay whole when a DOUBLE between them is rounded.
             low, high = _find_ends(node.argument if isinstance(node, Cast) and node.argument.type == DOUBLE else node)
             if low is None or high is None or not (node.type.holds(low) and node.type.holds(high)):
                 return None
@@ -171,6 +173,8 @@ class _Block:
                 return not self._is_present(node)
             case Call(function=function) if function in _NEVER_NULL:
                 return False
+            # This is on the safe side: FALSE AND NULL is FALSE, and NULL is listed nevertheless, as a group with the
+            # count 0.
             case Call(function=function, arguments=arguments) if function in _OF_BOTH:
                 return any(map(self.can_be_null, arguments))
             case Call(function=function, arguments=arguments) if function in _PASSES_OVER_NULL:
@@ -265,12 +269,14 @@ class _Block:
         """Return the values of a column that a subquery computes, None for a stored one."""
         found = list[Literal]()
         for source, may_lack in _list_sources(self.body.source, column.relation):
+            # Columns of a subquery are called c1, c2 and so on, in the order of its outputs.
             at = int(column.name.removeprefix("c")) - 1
             if (id(source), at) not in self.seen:
                 self.seen[id(source), at] = _Block(source.body, self.catalog, self.seen).values(source.outputs[at])
             values = self.seen[id(source), at]
             if values is None:
                 return None
+            # a LEFT JOIN (SELECT ... AS class) AS b: b.class is NULL in rows of a without a partner.
             found += (*values, Literal(None, column.type)) if may_lack else values
         if not found:
             return None
@@ -290,6 +296,7 @@ def _find_ends(node: Expression) -> tuple[int | None, int | None]:
         return None, None
     ends = [_find_ends(argument) for argument in node.arguments]
     lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
+    # LEAST(x, 9) is at most 9 by one operand alone, and at least 0 only if every operand is.
     if node.function == "least":
         return (min(lows) if len(lows) == len(ends) else None), min(highs, default=None)
     return max(lows, default=None), (max(highs) if len(highs) == len(ends) else None)
@@ -519,6 +526,7 @@ def find_bounds(column: ColumnRef, where: Expression | None) -> tuple[datetime |
     for sign, moment in _list_conditions(column, where):
         try:
             if sign in {">=", ">", "="}:
+                # ts > '2026-01-01' is ts >= '2026-01-01 00:00:00.000001': time stamps count microseconds.
                 lows.append(moment + _TICK if sign == ">" else moment)
             if sign in {"<=", "<", "="}:
                 highs.append(moment - _TICK if sign == "<" else moment)

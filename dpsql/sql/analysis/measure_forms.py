@@ -134,6 +134,7 @@ def split_conditional(argument: Expression | None, *, zero_counts: bool) -> Cond
     The other outcome may be 0, too, unless `zero_counts`: a 0 changes no sum, but an average and a count.
     """
     inner, casts = argument, list[Type]()
+    # The casts around a CASE move to its value: CAST(CASE WHEN c THEN x END AS DOUBLE) is CAST(x AS DOUBLE) where c.
     while isinstance(inner, Cast) and inner.type.is_number and inner.argument.type.is_number:
         casts.append(inner.type)
         inner = inner.argument
@@ -264,6 +265,7 @@ def _find_sets(query: PrivateQuery, plain: Sequence[Measure], *, meetings: Itera
     together = dict[int, _Set]()
     merged = list[frozenset[int]]()
     for each in map(frozenset, meetings):  # those that have an output in common are one
+        # The meetings {0, 1} and {1, 2} are one set {0, 1, 2}: all three are divided by each other.
         apart = [other for other in merged if not other & each]
         merged = [*apart, each.union(*(other for other in merged if other & each))]
     for meeting in merged:

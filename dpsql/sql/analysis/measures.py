@@ -307,6 +307,7 @@ def _read_items(
         hint = f"Write one text for each row, such as COUNT(DISTINCT {written})." if nodes else f"Write {unit} in it."
         raise Refusal("aggregate", reason, hint=hint, place=place)
     argument = fill_unbound(reader.read(nodes[0]), TEXT)
+    # COUNT(DISTINCT CAST(user_id AS VARCHAR)) would be charged as values of which one unit has several.
     if strip_casts(argument) in {strip_casts(each.expression) for each in reader.scope.units}:
         hint = f"Write COUNT(DISTINCT {unit})."
         raise Refusal("aggregate", "The privacy unit is counted as it is.", hint=hint, place=place)
@@ -433,6 +434,7 @@ def _read_wanted(
         raise Refusal("aggregate", reason, hint=hint, place=words)
     assert isinstance(divisor, int)  # noqa: S101 - dpsql wrote it
     wanted = _to_fraction(value) / divisor
+    # PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x DESC) has nine tenths of the rows at or above it: the quantile 0.1.
     share = 1 - wanted if falls else wanted
     if share in _NEARER:
         which, near = _NEARER[int(share)]

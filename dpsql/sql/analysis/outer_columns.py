@@ -117,6 +117,7 @@ class OuterColumns:
                 return None
             if join in _LEFT_ALONE:
                 return left
+            # A column that may be NULL where the release has a value is no released column, only one of its type.
             if join in _KEEPS_RIGHT or form == "POSITIONAL":
                 left = [each.computed for each in left]
             if join in _KEEPS_LEFT or form == "POSITIONAL":
@@ -179,6 +180,7 @@ def walk_selects(node: object, ctes: CTEs | None = None) -> Iterator[tuple[Tree,
             if read_kind(value) == "SELECT_NODE":
                 yield value, seen
             if "cte_name" in value:  # what WITH RECURSIVE reads of itself
+                # None hides a table or an outer CTE of the same name, and says that its columns are not known.
                 seen = {**seen, ascii_lower(str(value["cte_name"])): None}
             for cte in list_ctes(value):
                 pending.append((cte["value"], seen))
@@ -343,6 +345,8 @@ def walk_outputs(node: Tree, inners: Sequence[PrivateQuery], *, tables: Sequence
         for at, output in enumerate(inner.outputs):
             if is_released_number(inner, at):
                 walk.names[ascii_lower(output.name)] |= {(number, at)}
+    # In SELECT r / 2 FROM (SELECT s / n AS r ...) the name r is met before the expression that it is for: passes go on
+    # until no name stands for more outputs than before.
     for _ in range(_MAX_PASSES):
         before = dict(walk.names)
         walk.find(node)

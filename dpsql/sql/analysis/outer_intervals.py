@@ -287,6 +287,7 @@ def _write_quotient_end(
     """
     is_high, at = ascii_lower(str(call["function_name"])) in HIGH_ENDS, quotient.source.inner
     like, names = quotient.node, dict[tuple[int, bool], Tree]()
+    # -100 * n / m is low where n is high.
     part_side = is_high is not _is_negative(unwrap(list_arguments(like)[0]))
     for output_at, side in ((quotient.part, part_side), (quotient.whole, False), (quotient.whole, True)):
         output = inners[at].outputs[output_at]
@@ -298,6 +299,8 @@ def _write_quotient_end(
     if counts_all_rows(inners[at], quotient.whole):
         wholes = [write_call(like, "greatest", each, one) for each in (least, most)]
     else:
+        # NULL where the least divisor is 0 or below; `most + above * 0` is then NULL too, so that GREATEST and LEAST of
+        # the two quotients, which pass over NULL, have no end that only one of them gives.
         above = write_call(like, "nullif", write_call(like, "greatest", least, zero), zero)
         wholes = [above, write_call(like, "add", most, write_call(like, "multiply", above, zero))]
     part, ends = names[quotient.part, part_side], list[Tree]()
@@ -383,6 +386,7 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
     """
     for item in cast("list[Tree]", node["select_list"]):
         if item.get("type") == "STAR" and str(item.get("relation_name") or source.name) == source.name:
+            # SELECT * FROM released becomes SELECT * EXCLUDE ("low of n in its interval") FROM "released with ends"
             item["exclude_list"] = [*cast("list[str]", item.get("exclude_list") or []), *hidden]
     slot, key, ctes = source.slot, source.key, source.ctes
     cast("Tree", slot[key])["alias"] = source.name
@@ -392,6 +396,7 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
         if below is None:
             break
         if read_kind(relation) != "SUBQUERY":
+            # A CTE that is read twice may be read once with its ends and once without.
             below = deepcopy(below)
             alias, sample = relation["alias"] or relation["table_name"], relation.get("sample")
             slot[key] = {
@@ -492,6 +497,7 @@ def counts_all_rows(query: PrivateQuery, at: int) -> bool:
     """Say whether an output counts every row that the measures of its set read: then each unit counts 1 or more."""
     output = query.outputs[at]
     rows = query.measures[output.measure]
+    # With a weight of its set, a unit with any row counts as one row or more (10.4 of docs/explanation/maths.md).
     if output.divisor is not None or rows.aggregate is not Aggregate.ROWS or rows.weight is None:
         return False
     wanted = set(split_conjuncts(rows.condition))

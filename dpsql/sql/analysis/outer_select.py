@@ -251,6 +251,7 @@ class _ImpliedClauses:
             explicit, span = self.find_span(clause, all_groups=all_groups)
             try:
                 lifted = choose(_lift(request, span, statement=explicit))
+                # `check` below looks at the span of the query that was read last.
                 spans[:] = [_read_span(request, lifted, span=span, statement=explicit)]
             except Refusal as error:
                 if error.code != "nothing-private":
@@ -268,6 +269,8 @@ class _ImpliedClauses:
         try:
             query = read_implied(request, clause, read=read, check=check)
         except Refusal as error:
+            # QUALIFY ROW_NUMBER() OVER (PARTITION BY country ORDER BY n DESC) <= 3 is TOP 3 PRIVATE PER country, if
+            # WHERE or a CASE says which countries there are; the statement is then read again with that clause.
             per = _find_per(request, spans, clause=clause) if error.code == "window" else None
             if per is None:
                 raise

@@ -161,6 +161,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     read = sorted({number for number, _ in walk.released})
     for number, table in walk.released:
         _set_path(table, released_path(read.index(number) + 1))
+    # A private query that only an unread CTE names is not run; those left are numbered from 1 again, in their order.
     inners = tuple(inners[number - 1] for number in read)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
     columns = OuterColumns(inners, {_public_path(name)[-1]: table for name, table in walk.public.items()}, _find_inner)
@@ -291,6 +292,7 @@ def _list_names(node: Tree) -> set[str]:
 
 def _visit(walk: _Walk, node: Tree) -> None:
     """Check a query, and all below it, where the names of CTEs in scope mean those."""
+    # A list in place of recursion: `_parse` lets 500 levels of JSON through.
     pending: list[tuple[object, frozenset[str]]] = [(node, frozenset())]
     while pending:
         value, ctes = pending.pop()
@@ -327,6 +329,7 @@ def _enter_ctes(
         if _kind(inner) not in _NODES:
             raise _refuse_node(walk)
         name = ascii_lower(str(cte["key"]))
+        # WITH t AS (SELECT * FROM t) reads the table t: only a recursive CTE sees its own name.
         pending.append((inner, seen | {name} if _kind(inner) == "RECURSIVE_CTE_NODE" else seen))
         seen |= {name}
     if _kind(node) in {"CTE_NODE", "RECURSIVE_CTE_NODE"}:
@@ -508,6 +511,7 @@ def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> boo
                 ctes = {**ctes, ascii_lower(str(cte["key"])): (cast("Tree", cte["value"])["query_node"], seen)}
             parts.pop("cte_map", None)
             if _is_true(parts.get("where_clause")) is False:
+                # SELECT count(*), (SELECT n FROM released) FROM t WHERE 1 = 0 has a row, which reads the answer.
                 del parts["where_clause"], parts["from_table"]
         pending += [(below, ctes) for below in parts.values()]
     return False

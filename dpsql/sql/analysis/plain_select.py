@@ -203,6 +203,8 @@ def read_implied(  # noqa: C901 - one rule after another
             reason = "PUBLIC_GROUPS needs groups that the statement or the policy determines."
             raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
         return _mark(found, clause, request=request)
+    # Without LIMIT, or with one above the default, SQL promises all groups: these are released where the text
+    # determines them.
     if clause.may_be_all and strategy != "threshold" and (every := _read_all(request, clause, read=read)) is not None:
         return every
     found = _mark(read(all_groups=False), clause, request=request)
@@ -210,6 +212,7 @@ def read_implied(  # noqa: C901 - one rule after another
         check(found)
     except Refusal as error:
         every = None
+        # ORDER BY day LIMIT 7 is no ranking, but the first 7 of all days, if WHERE bounds the days.
         if error.code in {"order", "window"} and strategy != "threshold" and not clause.may_be_all:
             every = _read_all(request, clause, read=read)  # the first of all groups, in any order
         if every is None:

@@ -193,6 +193,7 @@ def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> Non
         if len(numbers) == len(arguments) - 1:
             for argument, number, moved in zip(arguments[1:], numbers, move_start(*numbers), strict=False):
                 written = cast("Tree", argument["expression"])  # a parameter, too, which must stay in the text
+                # substring(a, $1, $2) of 0 and 3 becomes substring(a, $1 + 1, $2 + -1).
                 argument["expression"] = _call("+", written, _constant("INTEGER", str(moved - number)))
     elif name == "regexp_matches":
         options = "".join(str(_read_value(cast("Tree", each["expression"]), values)) for each in arguments[2:])
@@ -200,6 +201,7 @@ def _change(node: Tree, values: Sequence[object], *, place: Place | None) -> Non
     elif name == "/":
         _rename(node, "//")
         divisor = cast("Tree", arguments[1]["expression"])
+        # A literal or a bound value other than 0 needs no NULLIF; of anything else the value is known only to DuckDB.
         if not _read_value(divisor, values):
             arguments[1]["expression"] = _call("nullif", divisor, _constant("INTEGER", "0"))
     elif name == "sum":
@@ -225,6 +227,7 @@ def _name_items(select: Tree, changed: set[int], *, write: Callable[[Tree], str]
             alone |= {"type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "select_list": [item]}
             alone |= {"group_expressions": [], "group_sets": [], "aggregate_handling": "STANDARD_HANDLING"}
             alone["from_table"] = {"type": "EMPTY", "alias": "", "sample": None}
+            # The column of SELECT a / b is called (a / b), and would else be called (a // nullif(b, 0)).
             item["alias"] = write(alone).removeprefix("SELECT ")
 
 

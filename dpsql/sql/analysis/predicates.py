@@ -209,6 +209,7 @@ def _match(
     if reader.statement.postgres:
         escape = escape_by_backslash(pattern, escape)
     sign = str(escape[0].value) if escape else ""
+    # '10!%' ESCAPE '!' is well formed; '10!' is not, and DuckDB fails on it in the rows that match up to its end.
     well = rf"(?:[^{re.escape(sign)}]|{re.escape(sign)}.)*" if sign in _ESCAPES else None
     if escape and (well is None or re.fullmatch(well, str(pattern.value), re.DOTALL) is None):
         reason = "The escape must be one punctuation sign, and stand only before a character."
@@ -299,6 +300,7 @@ def _tie_by_link(reader: Reader, inside: Inside, *, argument: Expression | None 
     """Return the subquery over rows of the outer row's unit alone, where a key of a link looks them up; else None."""
     linked = inside.linked
     if argument is not None:
+        # unit IN (SELECT unit ...) needs no tie: `_unit_among_units` looks the unit itself up.
         if find_unit(argument, (*reader.scope.units, *reader.scope.outer_units)) is not None:
             return None
         if not linked and inside.unit is not None and reader.correlates:
@@ -325,6 +327,7 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     among = InQuery(
         compare_by_bytes(unit.expression), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
     )
+    # Without the CASE below, NULL IN (no unit at all) would be FALSE, which says that the subquery is empty.
     if not unit.absent:  # where it is NULL the row has no unit
         return among
     return Case(((Call("is_null", (unit.expression,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)

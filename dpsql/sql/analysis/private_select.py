@@ -171,6 +171,7 @@ def read_private(sources: Sources, lifted: SplitStatement) -> PrivateQuery:  # n
             output = Output(item.name, None, end=item.end, statistic=item.measure.statistic)
             outputs.append(output.place([measures.index(each) for each in item.measure.every]))
     charged_values: ChargedValues | None = None
+    # A policy has at most one table with `budget_by`.
     for table in catalog.tables:
         if table.budget_by is not None:
             charged_values = find_charged_values(body, unit, table=table)
@@ -228,6 +229,7 @@ def _count_key_values(query: PrivateQuery, catalog: Catalog) -> PrivateQuery:
     if query.clause.k is None or query.domain is not None:
         return query
     per = None if query.partitions is None else query.partitions.key
+    # GROUP BY hour, weekday has at most 24 * 7 groups by the text: TOP 1000 then wants no more than these.
     ranked, is_of_table = list[Expression](), isinstance(query.body.source, Scan)
     for at, key in enumerate(query.keys):
         if at != per and is_of_table and isinstance(key, ColumnRef) and key.type.family is not Family.BOOLEAN:
@@ -434,6 +436,7 @@ def _read_having(reader: Reader, having: Node, *, items: list[_Item]) -> tuple[H
 
 def _read_having_term(reader: Reader, node: Node, *, items: list[_Item]) -> HavingTerm:
     sign = _COMPARISONS.get(type(node).__name__, "")
+    # HAVING 100 <= n is read as n >= 100.
     sides = [(node.this, node.expression, sign), (node.expression, node.this, _MIRRORED.get(sign, sign))]
     for left, right, operator in sides if sign else []:
         is_value = _is_released(left) or type(left).__name__ == "Column"
@@ -473,6 +476,8 @@ def _find_output(reader: Reader, node: Node, *, items: list[_Item]) -> int | Non
     else:
         expression = reader.read(node)
     for position, item in enumerate(items):
+        # A key has (expression, None, None), a measure (None, measure, None), an end of an interval (None, measure,
+        # is_high).
         found = item.expression, item.measure, item.end and item.end.is_high
         if item.quantile is None and found == (expression, measure, is_high):
             return position
@@ -537,6 +542,7 @@ def _find_per(clause: Clause, items: list[_Item], *, keys: tuple[Expression, ...
         return None
     named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
     if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
+        # The key of a FLOAT, UUID or ENUM column is a cast of the column that PER names.
         named = [found.expression, Cast(found.expression, find_read_type(found.expression.type))]
     return next((keys.index(expression) for expression in named if expression in keys), None)
 

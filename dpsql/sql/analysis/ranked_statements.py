@@ -226,6 +226,7 @@ class RankedSelect:
         inner = _write(self.statement, (*self.computed.inner, *ending))
         text = _BEHIND.sub(r"\1", _BEFORE.sub("", _write(self.statement, outer)))
         for number in range(1, self.computed.number_of_measures + 1):
+            # In the statement to paste, released."dpsql measure 1" is written released.measure_1.
             text = text.replace(f'"{name_measure(number)}"', f"measure_{number}")
         text = text.replace(f'"{_SOURCE}" AS {RELEASED}', f"({inner}) AS released").replace(f"{RELEASED}.", "released.")
         start, end = self.span.start, self.span.end

@@ -111,6 +111,7 @@ def _select_units(
 
 def _find_values(body: FromWhere, table: Table) -> _Values | None:
     """Return the values of which each row of a block has one; None where that is not certain."""
+    # A conjunct that lists no values is passed over: WHERE country IN ('DE', 'FR') AND country <> 'FR' names both.
     known = [_read_condition(each, body.source, table=table) for each in split_conjuncts(body.where)]
     return _intersect([*known, _find_relation_values(body.source, table)])
 
@@ -120,6 +121,7 @@ def _find_relation_values(relation: Relation, table: Table) -> _Values | None:
         case Derived(body=body):
             return _find_values(body, table)
         case Joined(left=left, kind=kind, right=right):
+            # A LEFT JOIN keeps rows without a partner, of which a condition inside its right side says nothing.
             sides = {"LEFT": [left], "SEMI": [left], "ANTI": [left], "RIGHT": [right], "FULL": []}.get(kind)
             return _intersect(
                 _find_relation_values(side, table) for side in ([left, right] if sides is None else sides)
@@ -178,6 +180,7 @@ def _is_value(expression: Expression, source: Relation, *, table: Table) -> bool
     relation = _relations(source).get(column.relation, ())
     if isinstance(relation, Scan):
         return relation.path == table.path and column.name == table.budget_by
+    # A UNION has several SELECTs and so no one column; a cast of the output of a subquery is no bare column.
     if len(relation) != 1 or isinstance(expression, Cast):
         return False
     output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]

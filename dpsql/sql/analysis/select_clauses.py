@@ -307,6 +307,8 @@ def _compute_in_subquery(name: str, argument: Expression) -> Expression:
     """Return an aggregate inside a subquery, which is a function of the set of rows alone."""
     type_ = argument.type
     if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
+        # 1e308 + 1e308 - 1e308 is infinite in one order and finite in another: values are added from the smallest to
+        # the largest.
         return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
@@ -337,6 +339,8 @@ def _only_where(expression: Expression, condition: Expression) -> Expression:
     if not isinstance(expression, Call) or not is_aggregate(expression):
         return rebuild(expression, lambda part: _only_where(part, condition))
     argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
+    # COUNT(DISTINCT name COLLATE C) FILTER (WHERE c) counts CASE WHEN c THEN name COLLATE C END COLLATE C, which is in
+    # canonical form as its argument is.
     bytewise = isinstance(argument, Collate)
     kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
     kept = Collate(kept, kept.type, kept.longest) if bytewise else kept

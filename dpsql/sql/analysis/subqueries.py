@@ -196,6 +196,8 @@ class _Subquery:
         )
         limit, offset = rows
         cut = Cut(Derived(number, inner, body), (*terms, *ties), LAST_ROW if limit is None else limit, offset)
+        # SELECT a FROM t ORDER BY b LIMIT 3   =>
+        # SELECT c1 FROM (SELECT * FROM (SELECT a AS c1, b AS c2 FROM t) ORDER BY c2, c1 LIMIT 3)
         return columns, FromWhere(cut, None)
 
     def _check_local(self, grouping: Grouping, parts: list[Expression], *, qualify: Expression | None) -> None:
@@ -305,6 +307,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
         replace(derived, outputs=tuple(pair[at] for pair in pairs)) for at, derived in enumerate((first, second))
     )
     kind = type(node).__name__.upper() + ("" if compares else " ALL")
+    # The set operation has a number of its own inside the subquery, which has that of the first branch.
     relation = Combined(first.number + _INSIDE, kind, branches)
     outputs = tuple(
         ColumnRef(

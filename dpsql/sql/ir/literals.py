@@ -123,6 +123,7 @@ def add_interval(literal: Literal, amount: int, *, unit: str) -> Literal:
         return _moment(moment + timedelta(**{f"{unit}s": amount}))
     month = moment.year * 12 + moment.month - 1 + amount * _MONTHS[unit]
     year, month = month // 12, month % 12 + 1
+    # 31 January + 1 month is the last day of February.
     return _moment(moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1])))
 
 

@@ -53,6 +53,7 @@ class ContributionRange:
         own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
         width = most - least
         if own is not None and width / own <= MOST_STEPS:
+            # Rounded inwards: what a unit adds stays within the bounds that the policy or the query has.
             low, high = math.ceil(least / own), math.floor(most / own)
             if low < high:  # else the bounds are narrower than a step of the type, as those of a column that is cast
                 return cls(low, high, own)
@@ -147,6 +148,8 @@ class Measure:
     def row_bounds(self) -> ContributionRange:
         """Return the bounds of one unit in the steps of its rows."""
         bounds, shift = self.bounds or ContributionRange(0, 1), 0 if self.weight is None else self.weight.shift
+        # The bounds of a released measure are those of its rows shifted to the left by `shift`, so that this shift is
+        # exact.
         return ContributionRange(bounds.low >> shift, bounds.high >> shift, bounds.step * 2**shift)
 
     @property
@@ -333,6 +336,7 @@ def build_bins(low: Fraction, high: Fraction, *, type_: Type, most: int) -> Bins
     if low <= 0 or high < _WIDE * low:
         return Bins((Segment(low, (high - low) / most, most),))
     doublings = math.ceil(math.log2(high / low))
+    # 0.01 to 10,000 is 20 doublings: of 1,024 bins each has 51, whose width doubles with it.
     each, segments, start = max(1, most // doublings), list[Segment](), low
     while start < high:
         end = min(2 * start, high)

@@ -143,6 +143,8 @@ class Scope:
         if whole or not units:
             return whole[0] if whole else None
         columns = tuple(dict.fromkeys(column.expression for column in units))
+        # a FULL JOIN b: COALESCE(a.user_id, b.user_id), of which either may be NULL, and both are equal where both are
+        # there.
         return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
 
     def find(
@@ -247,6 +249,7 @@ def extract_unit_equalities(
             continue
         for first, second in (part.arguments, part.arguments[::-1]):
             one, other = find_unit(first, left), find_unit(second, right)
+            # a.user_id = a.user_id is no tie: it says nothing about another table.
             if one is not None and other is not None and _is_comparable(one, other):
                 parts[at] = equate_units(one, other)
                 pairs.append((one.expression, other.expression))
@@ -315,6 +318,7 @@ def is_connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
     groups = [{each.expression for each in Scope((table,)).units} for table in private]
     if len(groups) > 1 and not all(groups):
         return False
+    # Each tie makes one group of all groups that it touches: the tables are connected if one group is left.
     for first, second in pairs:
         touched = [group for group in groups if first in group or second in group]
         groups = [group for group in groups if group not in touched] + [set().union({first, second}, *touched)]

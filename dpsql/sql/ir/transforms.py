@@ -128,6 +128,7 @@ def _can_raise(node: Call) -> bool:
         return node.arguments[1].type == DATE
     if node.function in {"%", "//"}:
         divisor = node.arguments[1]
+        # The least BIGINT divided by -1 leaves its type.
         safe = isinstance(divisor, Literal) and divisor.value not in {None, 0, -1}
         return not safe and not (node.function == "%" and families == {Family.DOUBLE})
     if node.function == "regexp_extract":
@@ -191,8 +192,10 @@ def canonicalize(key: Expression) -> Expression:
     if isinstance(key, Literal) and key.value is None:
         return key
     if isinstance(key, Literal) and isinstance(key.value, float):  # its NaN is already the one NaN of `coercion.py`
+        # -0.0 + 0.0 is 0.0, in IEEE's rounding to nearest.
         return Literal(key.value + 0.0, DOUBLE)
     if key.type.family is Family.DOUBLE or key.type.name == "FLOAT":
+        # CASE WHEN isnan(x) THEN 'nan' WHEN x = 0 THEN 0 ELSE x END
         is_nan = Call("isnan", (key,), BOOLEAN)
         is_zero = Call("=", (key, Literal(0.0, key.type)), BOOLEAN)
         return Case(((is_nan, Literal("nan", key.type)), (is_zero, Literal(0.0, key.type))), key, key.type)
@@ -215,6 +218,8 @@ class Stage:
     def outside(self, expression: Expression) -> Expression:
         """Rewrite an expression for the outer level: replace all that the inner level computes by its columns."""
         is_inside = self.inside(expression)
+        # SELECT sum(a) + b ... GROUP BY b: sum(a) becomes column c2 of the inner level, behind the key c1, and the
+        # outer level has c2 + c1. The same aggregate written twice is one column.
         if is_inside and expression not in self.columns:
             self.columns.append(expression)
         if is_inside or expression in self.columns:

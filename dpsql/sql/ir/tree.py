@@ -173,6 +173,7 @@ def widen_integers(first: Type, second: Type) -> Type:
     low = min(_INTEGER_BITS[first.name][0], _INTEGER_BITS[second.name][0])
     high = max(_INTEGER_BITS[first.name][1], _INTEGER_BITS[second.name][1])
     names = [name for name, (bottom, top) in _INTEGER_BITS.items() if bottom <= low and top >= high]
+    # SMALLINT with USMALLINT is INTEGER; UTINYINT with USMALLINT stays unsigned.
     return Type(Family.INTEGER, names[0] if low else next(name for name in names if name.startswith("U")))
 
 

@@ -99,6 +99,7 @@ def rewrite_bins(query: PrivateQuery, count: BinCount, *, bound: Bound | None) -
     where = is_named(writer, count.keys, names=names)
     if not count.keys and query.domain is not None:
         where = list_candidates(writer, query.domain, names=names, ctes=ctes)
+    # With a bound, the rank of a pair needs all pairs of its unit, so that rows are grouped by unit in any case.
     is_apart = writer.native and bound is None
     binned = compose(
         """
@@ -166,6 +167,7 @@ def _weigh_apart(binned: str, count: BinCount, *, names: Sequence[str], ctes: li
     # UNION ALL
     # SELECT dpsql_bin, count() * 3072 // min(dpsql_number) FROM dpsql_binned JOIN dpsql_above ON ...
     # GROUP BY dpsql_bin, dpsql_unit
+    # A NULL key is a group. With `=` the rows of a unit above the bound in that group would weigh in full.
     same = " AND ".join(f"dpsql_binned.{name} IS NOT DISTINCT FROM dpsql_above.{name}" for name in names)
     same = " AND ".join(filter(None, [same, "dpsql_binned.dpsql_unit = dpsql_above.dpsql_unit"]))
     ctes.append(f"dpsql_binned AS MATERIALIZED ({binned})")
@@ -250,6 +252,7 @@ def _write_bin(writer: Writer, bins: Bins) -> str:
     branches.append((_compare(">=", high), Literal(last, BIGINT)))
     before = 0
     for at, segment in enumerate(bins.segments):
+        # The first branch that holds decides, so that a value below the end of this segment is in no segment before it.
         found = _place(segment.start, scale=1 / segment.width, before=before)
         is_last = at + 1 == len(bins.segments)
         branches.append((_compare("<" if not is_last else "<=", segment.end), found))
@@ -257,6 +260,8 @@ def _write_bin(writer: Writer, bins: Bins) -> str:
     # CASE WHEN v <= 0 THEN 0 WHEN v >= 600 THEN 1023
     #      WHEN v <= 600 THEN CAST(floor((v - 0) * 1.70667) AS BIGINT) ELSE 0 END
     number = writer.expression(Case(tuple(branches), Literal(0, BIGINT), BIGINT))
+    # The product is a DOUBLE and may round up to the next bin: of 1,024 bins a value just below the end could be in bin
+    # 1,024.
     return f"system.main.least(system.main.greatest({number}, 0), {last:d})"
 
 
@@ -294,6 +299,7 @@ def rewrite_unit_totals(
     The first measure of `query` has the value, and its keys are the groups, of which the largest total of each unit
     counts. `ends` are the last steps of the bins but the last one, ascending; `edges` is the range of one row in steps.
     """
+    # What is materialized has sums within the policy's bounds; here rows count within the whole range `edges`.
     query = apply_passes(replace(query, materialized=()))
     measure = query.measures[0]
     if measure.argument is not None:

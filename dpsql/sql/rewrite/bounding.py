@@ -145,6 +145,7 @@ def count_groups_of_units(writer: Writer, ranked: str) -> str:
 
 def bound_contributions(writer: Writer, rows: UnitRows, *, bound: Bound) -> BoundedRows:
     """Return the first groups of each unit by their draws."""
+    # With `counts_units`, a unit is counted by its pair of rank 1, which a bound of 1 or more keeps.
     columns, ranks = [*rows.names, UNIT], [RANK] * bound.counts_units
     if bound.max_groups_contributed == 1 and writer.native and not ranks and not rows.ranked:
         # the fields of the minimum struct of (draw, keys) of each unit:
@@ -257,6 +258,7 @@ def weigh_contributions(
         )
         return BoundedRows((), weighed)
     listed = writer.listed(weights)
+    # weights[least(count(), 3)] AS dpsql_weight: a unit above the bound has 3 selected groups, and the third weight.
     own = writer.looked_up(listed, f"system.main.least(system.main.count(), {bound.max_groups_contributed:d})")
     ctes = f"dpsql_pairs AS MATERIALIZED ({select_pairs(writer, rows)})", _list_units(bound, own)
     cut = rank_pairs(writer, _ABOVE, names=rows.names, salts=bound.salts)

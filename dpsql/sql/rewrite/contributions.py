@@ -167,6 +167,9 @@ def build_item_rows(writer: Writer, query: PrivateQuery, *, names: Sequence[str]
     """
     assert query.item_salts is not None  # noqa: S101 - of every planned query
     items, steps, pair = _list_items(query), _list_steps(query), [*names, UNIT]
+    # With one measure of values the rows of a pair are its different values: `row_number` is the place of a value, and
+    # WHERE drops the rows beyond the bound. With several, a value is in a row for each combination with the others:
+    # `dense_rank` is its place, no row is dropped, and a value beyond its bound becomes NULL.
     within, is_single = f"PARTITION BY {', '.join(pair)}", len(items) == 1
     sums, numbers, coupled = find_coupled(query)
     weights = CoupledParts(writer, query.measures, sums, numbers)
@@ -184,6 +187,7 @@ def build_item_rows(writer: Writer, query: PrivateQuery, *, names: Sequence[str]
             drawn.append(f"{writer.draw([item], UNIT, salts=salts)} AS {draw}")
             ranked.append(
                 f"system.main.{'row_number' if is_single else 'dense_rank'}() OVER ({within} ORDER BY "
+                # NULL is last and so takes the place of no value; equal draws are put in order by the value.
                 f"CASE WHEN {item} IS NULL THEN 1 ELSE 0 END, {draw}, {sort_nulls_last([item])}) AS {place}"
             )
             limits.append(f"{place} <= {measure.width:d}")
@@ -200,6 +204,7 @@ def build_item_rows(writer: Writer, query: PrivateQuery, *, names: Sequence[str]
         else:
             whole = add_rows(measure, "" if is_one else row, alone=True)
             over_pairs += [] if is_one else [f"system.main.{together}({row}) OVER ({within}) AS {row}"]
+        # Every row of the pair has the same window sum over the whole pair; the first row alone adds it to the group.
         parts.append(f"CASE WHEN {number} <= 1 THEN {whole} ELSE 0 END AS {part}")
     over_pairs += [
         f"CAST(system.main.sum(dpsql_row_{at + 1}) OVER ({within}) AS {writer.wide}) AS {name}" for at, name in coupled
@@ -238,6 +243,7 @@ def _list_items(query: PrivateQuery) -> dict[str, Expression]:
             continue
         argument = measure.argument
         present = is_present(argument) if argument.type.family is Family.DOUBLE else ()  # NULL is NULL in any case
+        # For COUNT(DISTINCT x) FILTER (WHERE c) the item is CASE WHEN c THEN x END: a row that does not count has NULL.
         condition = join_conjuncts([*split_conjuncts(measure.condition), *present])
         item = make_total(argument)
         if condition is not None:
@@ -341,6 +347,8 @@ class CoupledParts:
         weight, column, divide = self.measures[at].weight, self.sums[at], self.writer.divide_wide
         if at in self.numbers and weight is not None:
             number, bounds = self.numbers[at], self.measures[at].row_bounds
+            # The divisor is at least 1 because an engine may compute both branches of CASE for a group without rows
+            # that count.
             share = self._sign(at, divide(f"({self._size(at)} * {weight.rows})", f"system.main.greatest({number}, 1)"))
             weighed = f"CASE WHEN {number} <= {weight.rows:d} THEN {column} ELSE {share} END"
             return f"CAST({clamp(weighed, bounds)} AS BIGINT)"  # of rows that a DOUBLE rounded
@@ -351,10 +359,14 @@ class CoupledParts:
         ranges = ((self.sums[each], self.measures[each].row_bounds) for each in others)
         is_within = " AND ".join(f"{each} >= {bounds.low:d} AND {each} <= {bounds.high:d}" for each, bounds in ranges)
         size = self._size(at) if scale == 1 else f"({self._size(at)} * {scale:d})"
+        # Each share is |c_i| 2^shift_i B_k // |c_k|, rounded down (10.4 of docs/explanation/maths.md). A sum of 0
+        # divides as 1: its share is |c_i| 2^shift_i B_k, which is no less than |c_i| 2^shift_i, so that it binds
+        # nothing.
         shares = [divide(f"({size} * {self._bound(each)})", self._size(each, least=1)) for each in others if each != at]
         most = self._bound(at, scale=scale)
         whole = column if scale == 1 else f"({column} * {scale:d})"
         part = self._sign(at, f"system.main.least({', '.join([most, *shares])})" if shares else most)
+        # Most units are within all bounds, and nothing is divided for them: the weight is 1.
         return f"CAST(CASE WHEN {is_within} THEN {whole} ELSE {part} END AS BIGINT)"
 
     def _size(self, at: int, *, least: int = 0) -> str:

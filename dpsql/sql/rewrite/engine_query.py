@@ -309,6 +309,8 @@ class _Draft:
                 groups=groups,
                 same=" AND ".join(f"dpsql_domain.{name} {sign} dpsql_counted.{name}" for name, sign in same.items()),
             )
+        # FIRST is NULL for a candidate without a row, and sum passes over it. The total is of all groups: the filter is
+        # around the SELECT of the window, not in it.
         if has_first:  # which candidates have none of where no row is in their group
             spread = compose(
                 """
@@ -385,6 +387,7 @@ def _count_units(draft: _Draft) -> tuple[str, list[str]]:
         source, units = _number_pairs(draft, pairs, parts=())
     else:
         source = f"({rows})"
+        # Each row of PAIRS is one unit of a group; in all other forms a unit may have several rows of a group.
         counted = counted if form is Form.PAIRS else ["system.main.count(DISTINCT dpsql_unit) AS dpsql_count"]
     groups = draft.group(source, counted, units=units)
     return draft.complete(groups, [COUNT], units=units), [COUNT]
@@ -485,6 +488,8 @@ def _weigh_measures(draft: _Draft, bound: Bound) -> tuple[str, list[str]]:
     sums = sum_contributions(query)
     columns = [sums[0], "CAST(system.main.sum(dpsql_weight) AS BIGINT) AS dpsql_weight", *sums[1:]]
     added, column = (WEIGHT, WEIGHT) if request.by_weight else (name_parts(query)[0], first)
+    # A weight may be rounded down to 0 where the measure is above 0, so that `by_weight` drops more groups than the
+    # measure.
     positive = "" if request.every else f"system.main.sum({added})"
     where = "" if request.of_all else f"dpsql_rank <= {bound.max_groups_contributed:d}"
     groups = draft.group(f"({weighed})", columns, positive=positive, where=where)
@@ -536,6 +541,8 @@ def _list_contributions(draft: _Draft) -> str:
 
 def _number_pairs(draft: _Draft, pairs: str, *, parts: Sequence[str]) -> tuple[str, str]:
     """Return pairs as a relation whose units are counted: by a scalar subquery over a CTE, or by their RANK."""
+    # DuckDB computes a CTE that is MATERIALIZED once, so that groups and total are of the same rows. Elsewhere one
+    # statement could compute it twice, and the table could change in between.
     if draft.writer.native:
         draft.ctes.append(f"dpsql_pairs AS MATERIALIZED ({pairs})")
         return "dpsql_pairs", _count_distinct_units("dpsql_pairs")

@@ -188,6 +188,7 @@ def is_named(writer: Writer, listed: Sequence[Sequence[Expression]], *, names: S
     if len(names) > 1:
         matches = [" AND ".join(map(has_key, names, keys)) for keys in listed]
         return f"({' OR '.join(matches)})"
+    # city IN ('Rome', NULL) is never true of NULL: it becomes (city IN ('Rome') OR city IS NULL).
     present = [key for (key,) in listed if not (isinstance(key, Literal) and key.value is None)]
     values = ", ".join([writer.expression(canonicalize(key)) for key in present])
     matches = [f"{names[0]} IN ({values})"] if present else []

@@ -97,6 +97,7 @@ class SetStatements:
     def select_pairs(self, writer: Writer, condition: str = "") -> str:
         """Return the SELECT of the pairs of some rows, with their measures."""
         own = [f"{self.read_column(writer, name)} AS {quote_name(name)}" for name in (self.unit, *self.columns)]
+        # SELECT DISTINCT user_id, city FROM visits AS t1 WHERE user_id IS NOT NULL AND rowid >= 1000
         where = f"{self.read_column(writer, self.unit)} IS NOT NULL"
         where = f"{where} AND {condition}" if condition else where
         rows = f"{quote_path(self.source)} AS t1"
@@ -140,6 +141,7 @@ class SetStatements:
         both = f"{self.list_pairs(known)} UNION ALL {self.list_pairs(fresh)}"
         if self.measures is None:
             return both
+        # SELECT user_id, city, sum(dpsql_rows) AS dpsql_rows FROM (known UNION ALL fresh) GROUP BY user_id, city
         sums = (f"CAST(system.main.sum({name}) AS BIGINT) AS {name}" for name in self.pair_names[len(self.own) :])
         return compose("SELECT {own}, {sums} FROM ({both}) GROUP BY {own}", own=self.own, sums=sums, both=both)
 
@@ -168,6 +170,7 @@ class SetStatements:
 
     def count_each(self, pairs: str, *, sign: str = "") -> str:
         """Return the SELECT of what each of some pairs adds to its group: 1, and its measures between their bounds."""
+        # The pair has the sums of all rows of the unit, so that the clamp is that of the unit, as in `add_rows`.
         added = {UNITS: "1", **{name: clamp(name, bounds) for name, bounds in self._ranges.items()}}
         columns = [*self.keys, *(f"{sign}{each} AS {name}" for name, each in added.items())]
         return compose("SELECT {columns} FROM {pairs}", columns=columns, pairs=pairs)
@@ -235,6 +238,7 @@ class MaterializationStatements(SetStatements):
         before = compose(
             "SELECT {names} FROM {counts}", names=[*self.keys, *self.count_names], counts=quote_path(self.counts)
         )
+        # The clamp is applied to the old and to the new sums of a unit, not to their difference.
         known = self.count_each("temp.main.dpsql_known", sign="-")
         counted = self.count_groups(before, known, self.count_each("temp.main.dpsql_again"))
         stored = self.list_pairs(f"{pairs} SEMI JOIN temp.main.dpsql_added USING ({unit})")
@@ -303,6 +307,8 @@ class AppendCheck:
 
     def _sum_rows(self, last: str, where: str = "") -> str:
         """Return the SELECT of number and checksum of the rows, after the number of the next if `last` says it."""
+        # Sum and XOR do not depend on the order of the rows. The second hash mixes: DuckDB's hash of several values
+        # only XORs in the last one (`Writer.draw`), and XORs of rows could cancel each other.
         return compose(
             """
             SELECT
@@ -374,6 +380,7 @@ class RemoteSet(SetStatements):
         rows = new.finished(replace(self, source=source).select_pairs(new))
         yield self._create("added", (rows, new.parameters))
         units = "{unit} IN (SELECT {unit} FROM {table})"
+        # PostgreSQL and others have no SEMI JOIN, which `appended` uses in DuckDB.
         has_added = compose(units, unit=unit, table=added)
         is_fresh = compose(units, unit=unit, table=fresh)
         yield self._create("stored", self._finish(self.list_pairs(pairs, has_added)))
@@ -389,6 +396,7 @@ class RemoteSet(SetStatements):
             """,
             columns=[*self.keys, *self.count_names],
             sums=self.add_up(f"{self.count_each(known, sign='-')} UNION ALL {self.count_each(again)}"),
+            # A row of `changed` is what a group gains or, below 0, loses; a group without a row there keeps its counts.
             changed=" OR ".join(f"{name} <> 0" for name in self.count_names),
         )
         yield self._create("changed", self._finish(sums))
@@ -412,6 +420,7 @@ class RemoteSet(SetStatements):
             f"dpsql_old.{key} IS NULL AND dpsql_new.{key} IS NULL" if is_null else f"dpsql_old.{key} = dpsql_new.{key}"
             for key, is_null in keys
         ]
+        # Of two keys with the first NULL: dpsql_old.a IS NULL AND dpsql_new.a IS NULL AND dpsql_old.b = dpsql_new.b
         match = " AND ".join(same) or "TRUE"
         # UPDATE counts AS dpsql_old SET dpsql_units = dpsql_old.dpsql_units + dpsql_new.dpsql_units
         # FROM changed AS dpsql_new WHERE dpsql_old.city = dpsql_new.city

@@ -87,6 +87,8 @@ def _find_ends(measure: Measure) -> tuple[tuple[Fraction, int], tuple[Fraction, 
         return (low, bounds.low), (high, bounds.high)
     if weight is not None and weight.centre is not None:
         least, most = measure.row_range
+        # These bounds are of `rows` rows that are all at an end, and one row adds as much as each of them: no rest is
+        # left.
         return (least, bounds.low // weight.rows), (most, bounds.high // weight.rows)
     least, most = (min(max(each, low), high) for each in measure.row_range)
     return (least, math.floor(least / bounds.step)), (most, math.floor(most / bounds.step))
@@ -116,6 +118,7 @@ def find_grid(measure: Measure, most_rows: int) -> ProductGrid:
     own, most = (count_own(first, half), count_own(second, other)), _MOST_DISTANCE // most_rows
     is_exact = 0 < own[0] * own[1] <= most
     distances = tuple(_refine(each if is_exact else 1) for each in own)
+    # Of squares half of the largest is subtracted from each, so that they reach as far below 0 as above it.
     total = distances[0] * distances[1] >> measure.is_of_squares
     shift = 0
     while total >> shift > most:

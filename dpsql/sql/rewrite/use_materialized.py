@@ -111,6 +111,8 @@ def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None
     # WHERE country = 'IT' GROUP BY city is answered by the set (city, country):
     # each city has one row of a unit there
     fixed = set(map(_find_fixed_column, conditions))
+    # `columns <= identified` below: with (city, country) and no condition on country, a unit may have two rows of a
+    # city.
     identified = set(map(_find_column_name, query.keys)) | fixed
     keys, filters = _collect_columns(query.keys)[scan.number], _collect_columns(conditions)[scan.number]
     for path, each in query.materialized:
@@ -193,6 +195,7 @@ def _replace_tables(relation: Relation, named: Named, *, query: PrivateQuery, us
             return replace(relation, left=left, right=_replace_tables(right, named, query=query, used=used))
         case Derived(outputs=outputs, body=body):
             parts = [part for output in outputs for part in walk(output)]
+            # COUNT(*) of a subquery over pairs would count each different row once.
             if not any(isinstance(part, Window) or is_aggregate(part) for part in parts):  # which count rows
                 source = _replace_tables(body.source, named, query=query, used=used)
                 return replace(relation, body=replace(body, source=source))
@@ -257,6 +260,7 @@ def find_stored_steps(
     unit adds to coupled measures is found from all of its rows, before the bounds of any measure.
     """
     weight, sums = measure.weight, () if stored is None else stored.sums
+    # With `counted` each unit was clamped for one measure alone, and the weight of a set needs all sums of the unit.
     if measure.row_range is not None or (weight is not None and (counted or weight.centre is not None)):
         return None  # rows are not stored with the values that they have in this measure
     conditions, name = split_conjuncts(measure.condition), ""
@@ -265,6 +269,7 @@ def find_stored_steps(
     elif stored is not None and measure.aggregate is Aggregate.ROWS:
         name = ROWS
         for at, (column, _) in enumerate(sums):
+            # COUNT(amount) is COUNT(*) FILTER (WHERE amount IS NOT NULL) here: dpsql_values_1 has that number.
             rest = [each for each in conditions if not _is_present(each, column, relation=relation)]
             if len(rest) < len(conditions):
                 name, conditions = name_values(at), rest

@@ -244,6 +244,8 @@ def flatten(nodes: Iterable[Node]) -> list[Token]:
         for node in levels[-1]:
             if isinstance(node, Block):
                 found += [node.opening] if node.opening is not None else []
+                # The iterator of the level above stays where it is, and goes on behind this block when its level is
+                # popped.
                 levels.append(chain(node.nodes, () if node.closing is None else (node.closing,)))
                 break
             found.append(node)
@@ -430,6 +432,8 @@ def find_selects(block: Block) -> list[Select]:
     while waiting:
         block, outer, holder, cte, behind = waiting.pop()
         nodes, start, last, selects = block.nodes, 0, len(block.nodes), list[Select]()
+        # The "" behind the last node ends the last SELECT. ORDER BY ends a part of a UNION, but not a SELECT that
+        # stands alone.
         for at, kind in enumerate([*kinds_of(nodes), ""]):
             is_part = kind_of(nodes, start - 1) in _BEFORE_PART
             begun = kind_of(nodes, start) == "SELECT" and at > start

@@ -372,6 +372,7 @@ def _read_options(
     """Return the options and the nodes without them: right after the clause, or at the end when it leads."""
     kinds = kinds_of(after)
     start = len(kinds) - 1 if leading else 0
+    # In the form that leads the options end the statement, so that they are looked for from its end.
     while leading and start > 0 and kinds[start : start + 2] != ["WITH", "L_PAREN"]:
         start -= 1
     if kinds[start : start + 2] != ["WITH", "L_PAREN"]:

@@ -198,6 +198,7 @@ class ComputedSelect:
         refers = {at: _qualify(column) for at, column in enumerate(columns)}
         shown: list[tuple[Sequence[str | Slice], str]] = []
         for part, name in self.items:
+            # A number is a column that is passed on as it is; other parts are texts with columns in them.
             if not isinstance(part, int):
                 shown.append(([_refer(each, refers) for each in part], str(name)))
                 continue
@@ -244,6 +245,7 @@ def _refer(part: str | Slice, refers: Mapping[int, str]) -> str | Slice:
         part.start,
         part.end,
         tuple(
+            # "2" is the column number 2 of the private query, "=0" the literal 0.
             (start, end, f" {at[1:]} " if at.startswith(_AS_TEXT) else refers[int(at)])
             for start, end, at in part.replaced
         ),
@@ -472,6 +474,7 @@ class SelectReader:
         found = find_direction(nodes)
         if found is None:
             return _Order(None, None, falls)
+        # ORDER BY 100 - n ASC is the order of n DESC: the term rises, and falls with n.
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
@@ -600,6 +603,8 @@ class SelectReader:
             if part is None:
                 return None
             name = self.name_item(item)
+            # All of an item that is a measure has been replaced by the number of a column: it is passed on as that
+            # column.
             found.append((int(part.replaced[0][2]) if item.is_measure else (part,), name))
         return tuple(found)
 

@@ -280,6 +280,7 @@ def _enter_level(statement: ScannedStatement, token: Token, *, near: list[str], 
         last = levels.pop() if len(levels) > 1 else kind
         ends = "END" if last in {"THEN", "ELSE"} else "R_BRACKET" if last == "L_BRACKET" else "R_PAREN"
         is_good = ends == kind and last not in {"JOIN", "FILTER", "CASE", "WHEN", kind}
+    # FROM a JOIN b ON a.x = b.x, c: behind the comma another JOIN may follow, as behind FROM.
     elif kind == "COMMA" and levels[-1] == "ON":
         levels[-1] = "FROM"
     elif kind == "STAR":
@@ -287,6 +288,7 @@ def _enter_level(statement: ScannedStatement, token: Token, *, near: list[str], 
     elif kind in _MAY_FOLLOW and not (kind == "FROM" and previous == "DISTINCT"):
         is_good = levels[-1] in _MAY_FOLLOW[kind]
         crossed = kind == "JOIN" and previous == "CROSS"
+        # CROSS JOIN b and JOIN b USING (x) want no ON, which a level "JOIN" has to have before it ends.
         levels[-1] = "FROM" if crossed or kind == "USING" else kind
     if is_good:
         return

@@ -204,6 +204,7 @@ class _Expansion:
         having = select.section("HAVING")
         written += [having[0], *rewriter.rewrite(having[1:])] if having else []
         written += self._write_order(rewriter) if keys else []
+        # A total is one row.
         written += select.section("LIMIT") if keys else ()
         written += select.section("OFFSET")
         return GroupingSet(flatten(written), is_total=not keys)
@@ -241,6 +242,7 @@ class _Rewriter:
             if word_of(level.nodes, at) in _NUMBERS and kind_of(level.nodes, at + 1) == "L_PAREN":
                 width, changed = 2, [self._number(level.nodes[at : at + 2])]
             elif call is not None:
+                # SUM(age) adds the column age up, also in a set without the key age.
                 width, changed = len(call.nodes), list(call.nodes)
             elif isinstance(node, Block) and not node.is_query:
                 inside = Level(node.nodes, node.kind, f"R{node.kind[1:]}", name_of(level.nodes, at - 1))
@@ -264,6 +266,7 @@ class _Rewriter:
         words = [self._find_key(each) for each in listed] or list(self.every)
         absent, number = {key.spelling for key in self.absent}, 0
         for each in words:
+            # GROUPING(country, age) of the set (country) is binary 01, which is 1.
             number = 2 * number + (each in absent)
         return _make_literal("NUMBER", str(number), over=nodes)
 

@@ -190,6 +190,7 @@ def find_implied_clauses(  # noqa: C901 - from the statement to its clauses
         end = next((at for at, kind in enumerate(kinds) if kind in _AFTER_GROUPS), len(kinds))
         last = last_token(select.nodes[:end])
         split_at = next(at for at, token in enumerate(tokens) if token is last) + 1
+        # Without LIMIT all groups are wanted: more than the default, whatever that is.
         wanted = default_k + 1 if asked is None else asked
         clause = ImpliedClause(
             head=tuple(tokens[:split_at]),
@@ -331,6 +332,7 @@ def find_computation(
     The `selects` are those of the statement, inner ones first. With the columns of the `ranking`, what its first rows
     decide is left out.
     """
+    # `hidden` keeps the walk out of blocks of the ranking; its other nodes are left out one by one.
     own = set(map(id, inner.nodes))
     for beside, at in walk(root.nodes, hidden=lambda block: id(block) in own):
         if id(beside[at]) not in own and _asks_for_absent(beside, at):
@@ -430,6 +432,7 @@ class _Around:
         for at, kind in enumerate(kinds):
             if kind not in {"LEFT", "RIGHT", "FULL"} or kind_of(nodes, at + 1) not in {"JOIN", "OUTER"}:
                 continue
+            # LEFT JOIN fills what stands behind it with NULL, RIGHT JOIN what stands before it, FULL JOIN both.
             lost = {"LEFT": any(each > at for each in places), "RIGHT": any(each < at for each in places)}
             if lost.get(kind, bool(places)):
                 return Computation(first_token(nodes[at:]))

@@ -140,6 +140,7 @@ class _Text:
             if value is not None and is_bound and start <= token.start < end:
                 pieces.append((token.start, token.end + 1, value))
         at = start
+        # Of pieces that begin at one character the longest comes first and hides those in it.
         for first, last, piece in sorted(pieces, key=lambda each: (each[0], -each[1])):
             if first < at:
                 continue  # in one before
@@ -182,6 +183,7 @@ def _find_end(statement: ScannedStatement, tokens: list[Token]) -> int:
 def _find_span(
     statement: ScannedStatement, tokens: list[Token], *, root: Block, clause: Token, private: Collection[int]
 ) -> PrivateSpan | None:
+    # The brackets in which the clause stands directly, or the whole statement.
     around = next(block for block in list_blocks(root) if any(node is clause for node in block.nodes))
     first, last = _find_part(around.nodes, clause)
     combined = (first, last) != (0, len(around.nodes))

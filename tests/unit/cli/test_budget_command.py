@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.command_kit import dpsql_command
+from support.command_kit import run_command as run
 
 import dpsql
 from dpsql.accounting import ApproximateDP, BudgetVector, rho_of_total
@@ -40,12 +40,6 @@ SQL = "SELECT article FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (epsilon=.02, mec
 # of bob's limit, in percent, rounded up: 3 items of 0.02, of the rho of an epsilon of 0.2
 _LIMIT = rho_of_total(ApproximateDP(Epsilon("0.2"), Delta("5e-7"))).value
 BOB = math.ceil(10_000 * 3 * Fraction("0.02") ** 2 / 8 / _LIMIT) / 100
-
-
-def run(folder: Path, *words: str) -> tuple[int, str, str]:
-    code, out, err = dpsql_command(*words, cwd=folder)
-    assert "Traceback" not in err
-    return code, out.decode(), err
 
 
 def asked(folder: Path, *words: str, command: str = "query") -> tuple[int, str, str]:

@@ -475,8 +475,6 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
 
 def check_shares(certificate: str = "zcdp", **analysts: dpsql.Analyst) -> list[tuple[str, str]]:
     """Return the severity and the message of what is found about shares; raise where one is refused."""
-    from dpsql.curator import check_policy
-
     budget = dpsql.Budget(1, "1e-6", certificate=certificate)
     checked = check_policy(dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}, analysts=analysts))
     return [(found.severity, found.message) for found in checked.findings if found.code == "policy-shares"]
@@ -508,42 +506,40 @@ def test_where_the_policy_says_the_delta_itself_it_is_a_warning() -> None:
     assert severity == "warning"
 
 
-def test_the_population_is_told() -> None:
-    from dpsql.curator import check_policy
-    from dpsql.report.policy_text import describe_policy
-
-    tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
-    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
-    assert [table.population for table in checked.tables] == [2_000_000, None]
-    told = " ".join(" ".join(describe_policy(checked)).split())
-    assert told.count("population = ") == 1
-    words = "population = 2,000,000: about so many units, in public; queries that can hardly return a row are warned of"
-    assert words in told
-
-
-def test_bounds_and_standard_sql_are_told() -> None:
-    from dpsql.curator import check_policy
-    from dpsql.report.policy_text import describe_policy
-
-    reads = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"min": -0.5, "max": 600}})
-    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}, implicit=True))
-    assert checked.tables[0].bounds == ("rows = 20", "dwell = {min = -0.5, max = 600}")
-    told = " ".join(" ".join(describe_policy(checked)).split())
-    words = "COUNT(*), COUNT(DISTINCT x), SUM and AVG count no more of a unit"
-    assert f"bounds: rows = 20, dwell = {{min = -0.5, max = 600}}: {words}" in told
-    assert "standard SQL over private tables is read as private" in told
-    plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
-    assert not {"bounds", "implicit"} & set(" ".join(describe_policy(plain)).replace(":", "").split())
+READ_BACK: dict[str, tuple[dict[str, Any], str, str]] = {  # what a table says, a word of it, and what is told
+    "population": (
+        {"population": 2_000_000},
+        "population = ",
+        "population = 2,000,000: about so many units, in public; queries that can hardly return a row are warned of",
+    ),
+    "bounds": (
+        {"bounds": {"rows": 20, "dwell": {"min": -0.5, "max": 600}}},
+        "bounds: ",
+        "bounds: rows = 20, dwell = {min = -0.5, max = 600}: COUNT(*), COUNT(DISTINCT x), SUM and AVG count no more",
+    ),
+    "one_value_per_unit": (
+        {"one_value_per_unit": ["country", "sex"]},
+        "one_value_per_unit",
+        "one_value_per_unit = country, sex: PER one of these costs as one partition",
+    ),
+}
 
 
-def test_columns_of_one_value_per_unit_are_told() -> None:
-    from dpsql.curator import check_policy
-    from dpsql.report.policy_text import describe_policy
+@pytest.mark.parametrize("key", READ_BACK)
+def test_what_a_table_says_is_read_back(key: str) -> None:
+    given, word, told = READ_BACK[key]
+    tables = {"reads": dpsql.PrivateTable("user_id", **given), "visits": dpsql.PrivateTable("user_id")}
+    check = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    said, plain = (getattr(table, key) for table in check.tables)
+    assert said in {2_000_000, ("rows = 20", "dwell = {min = -0.5, max = 600}"), ("country", "sex")}
+    assert plain in {None, ()}
+    text = one_line("\n".join(describe_policy(check)))
+    assert told in text
+    assert text.count(word) == 1
 
-    reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
-    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
-    assert checked.tables[0].one_value_per_unit == ("country", "sex")
-    told = " ".join(" ".join(describe_policy(checked)).split())
-    assert "one_value_per_unit = country, sex: PER one of these costs as one partition" in told
-    plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
-    assert "one_value_per_unit" not in " ".join(describe_policy(plain))
+
+def test_standard_sql_is_read_back() -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    told = [one_line("\n".join(describe_policy(check_policy(replace(policy, implicit=on))))) for on in (True, False)]
+    words = "standard SQL over private tables is read as private"
+    assert [words in text for text in told] == ["implicit" in text for text in told] == [True, False]

@@ -333,20 +333,6 @@ def test_nothing_decided_is_said_and_the_file_is_no_policy_yet(tmp_path: Path, s
     assert err.startswith("dpsql: [policy-missing-key] at tables (policy.toml): ")
 
 
-def test_a_database_that_is_not_there(tmp_path: Path) -> None:
-    code, out, err = dpsql_command("init", "nothing.duckdb", cwd=tmp_path)
-    assert (code, out) == (6, b"")
-    assert err.startswith("dpsql: [database-missing] at nothing.duckdb: ")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    (tmp_path / "wrong.duckdb").write_text("not a database, but long enough to have a header " * 200)
-    code, _, err = dpsql_command("init", "wrong.duckdb", cwd=tmp_path)
-    assert code == 6
-    assert err.startswith("dpsql: [database-unreadable] at wrong.duckdb: ")
-
-
 def test_a_database_that_someone_writes(shop: Path) -> None:
     writer = "import sys, duckdb; connection = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", writer, str(shop)]
@@ -457,6 +443,8 @@ def test_the_hints_for_a_duckdb_file_and_for_an_engine_that_is_not_installed(tmp
 @pytest.mark.parametrize(
     ("data", "code"),
     [
+        ("nothing.duckdb", "database-missing"),
+        ("wrong.duckdb", "database-unreadable"),
         ("nothing.csv", "source-missing"),
         ("empty", "source-missing"),
         ("broken.parquet", "source-unreadable"),
@@ -469,9 +457,11 @@ def test_the_hints_for_a_duckdb_file_and_for_an_engine_that_is_not_installed(tmp
 def test_data_of_which_no_policy_can_be_made(tmp_path: Path, data: str, code: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.parquet").write_text("no Parquet")
+    (tmp_path / "wrong.duckdb").write_text("not a database, but long enough to have a header " * 200)
     exit_code, _, err = dpsql_command("init", data, cwd=tmp_path)
-    assert exit_code in {2, 5, 6}
+    assert exit_code == 6 if "duckdb" in data and ":" not in data else exit_code in {2, 5, 6}
     assert f"[{code}]" in err
+    assert not (tmp_path / "nothing.duckdb").exists()
     assert "Traceback" not in err
     assert not (tmp_path / "policy.toml").exists()
 

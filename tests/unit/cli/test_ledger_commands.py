@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.command_kit import dpsql_command
+from support.command_kit import run_command as run
 
 import dpsql
 from dpsql.ledger import SQLiteLedger
@@ -23,12 +23,6 @@ delta = 1e-6
 privacy_unit = "user_id"
 """
 SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE"
-
-
-def run(folder: Path, *words: str) -> tuple[int, str, str]:
-    code, out, err = dpsql_command(*words, cwd=folder)
-    assert "Traceback" not in err
-    return code, out.decode(), err
 
 
 @pytest.fixture

@@ -65,8 +65,7 @@ def test_the_threshold_is_drawn_only_where_it_is_a_public_count() -> None:
     assert name.get_window_extent().y0 >= frame.y1 - 1, "it is above the bars"
 
 
-@pytest.mark.parametrize("size", [(4, 2.5), (7, 4), (12, 7)])
-@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize(("size", "style"), [((4, 2.5), "default"), ((7, 4), "dark_background"), ((12, 7), "default")])
 @pytest.mark.parametrize("kind", ["bars", "line"])
 def test_nothing_lies_over_anything_at_any_size(size: tuple[float, float], style: str, kind: str) -> None:
     from matplotlib import pyplot as plt

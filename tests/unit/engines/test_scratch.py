@@ -180,10 +180,10 @@ def test_a_folder_that_is_swept_while_its_lock_is_waited_for_is_made_again(
 
 def test_makers_and_sweepers_do_not_disturb_each_other(place: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=made_and_left, args=(str(place), 150)) for _ in range(3)]
+    workers = [context.Process(target=made_and_left, args=(str(place), 60)) for _ in range(3)]
     for worker in workers:
         worker.start()
-    threads = [threading.Thread(target=made_and_left, args=(str(place), 150)) for _ in range(3)]
+    threads = [threading.Thread(target=made_and_left, args=(str(place), 60)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for each in (*threads, *workers):

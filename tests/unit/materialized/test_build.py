@@ -531,21 +531,6 @@ def test_a_full_disk_is_one_error_and_charges_nothing(
     assert {file.name: file.read_bytes() for file in (tmp_path / "materialized").iterdir()} == before
 
 
-@pytest.mark.usefixtures("database")
-def test_the_command_says_of_a_full_disk_that_nothing_was_charged(tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text(
-        'materialized = "materialized"\nledger = "ledger.sqlite"\n[budget]\nepsilon = 1\ndelta = 1e-6\n'
-        '[tables.reads]\nprivacy_unit = "user_id"\nmaterialized = [["article"]]\n'
-    )
-    (tmp_path / "materialized").mkdir()
-    (tmp_path / "materialized" / "state.json.new").mkdir()  # what cannot be written
-    code, _, err = dpsql_command("materialize", "--policy", "policy.toml", "--db", "events.duckdb", cwd=tmp_path)
-    assert code > 0
-    assert "[prepare-failed]" in err
-    assert "nothing was charged" in err
-    assert "Traceback" not in err
-
-
 @pytest.mark.parametrize("place", ["", "tables.reads."])
 def test_the_old_key_of_the_policy_is_an_error_that_says_the_new_one(tmp_path: Path, place: str) -> None:
     above, below = ('prepared = "prepared"\n', "") if not place else ("", 'prepared = [["article"]]\n')

@@ -60,7 +60,7 @@ def sampled(case: str, draws: int) -> Callable[[], float]:
 @pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_selections_follow_the_closed_form(case: str) -> None:
-    assert fits(sampled(case, 15_000))
+    assert fits(sampled(case, 6_000))
 
 
 @pytest.mark.properties

@@ -47,7 +47,7 @@ def sampled(case: str, draws: int) -> Callable[[], float]:
 @pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_selections_follow_the_closed_form(case: str) -> None:
-    assert fits(sampled(case, DRAWS))
+    assert fits(sampled(case, 4_000))
 
 
 @pytest.mark.properties
@@ -81,8 +81,8 @@ def test_selections_have_the_law_of_noisy_top_k() -> None:
     )
 
     def p_value() -> float:
-        ours = Counter[Hashable](outcome(mechanism.select(Histogram(counts, 0), NOISE)) for _ in range(DRAWS))
-        return agree(ours, Counter(tuple(measurement([*map(float, counts)])) for _ in range(DRAWS)))
+        ours = Counter[Hashable](outcome(mechanism.select(Histogram(counts, 0), NOISE)) for _ in range(4_000))
+        return agree(ours, Counter(tuple(measurement([*map(float, counts)])) for _ in range(4_000)))
 
     assert fits(p_value)
     assert measurement.map(1.0) == pytest.approx(float(mechanism.worst_case.rho), rel=1e-9)

@@ -51,7 +51,7 @@ def sampled_p_value(
 @pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
-    assert fits(lambda: sampled_p_value(case))
+    assert fits(lambda: sampled_p_value(case, draws=4_000))
 
 
 @pytest.mark.mutant

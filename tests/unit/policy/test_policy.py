@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import PolicyError, Refusal, UsageError
-from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy import (
+    Analyst,
+    Budget,
+    DataSource,
+    EngineSettings,
+    Limits,
+    Policy,
+    PrivateTable,
+    PublicTable,
+    ServerSettings,
+)
 from dpsql.policy.tables import find_owner
 from dpsql.quantities import Delta, Epsilon
 
@@ -398,9 +408,22 @@ def test_analysts_and_the_version_are_values() -> None:
     assert hash(Analyst(0.5)) == hash(Analyst("0.5")) != hash(Analyst(0.25))
 
 
-def test_a_part_of_a_policy_keeps_all_else() -> None:
+def test_a_copy_and_a_part_of_a_policy_keep_all_else() -> None:
     tables = {**TABLES, "countries": PublicTable()}
-    policy = Policy(Budget(1, 1e-6), tables, ledger="x", analysts={"alice": Analyst(1)}, data_version=3)
+    policy = Policy(
+        Budget(1, 1e-6),
+        tables,
+        ledger="x",
+        analysts={"alice": Analyst(1)},
+        data_version=3,
+        source=DataSource("sc://h", options={"a": "b"}),
+        engine=EngineSettings(time_limit=3),
+        server=ServerSettings(users="users.toml", mcp="127.0.0.1:0"),
+    )
+    for twin in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert twin == policy
+    for name in ("source", "engine", "server"):
+        assert policy != replace(policy, **{name: getattr(Policy(Budget(1, 1e-6), tables), name)})
     part = policy.only(["reads"])
     assert dict(part.tables) == TABLES
     assert part == replace(policy, tables=TABLES)

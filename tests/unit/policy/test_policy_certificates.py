@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from support.command_kit import dpsql_command
+from support.command_kit import run_command as run
 
 import dpsql
 from dpsql.accounting import Certificate
@@ -62,12 +62,6 @@ def folder(tmp_path: Path, certificate: str) -> Path:
         connection.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article FROM range(90000) t(i)")
     (tmp_path / "policy.toml").write_text(POLICY.replace("CERTIFICATE", certificate))
     return tmp_path
-
-
-def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    code, out, err = dpsql_command(*arguments, cwd=folder)
-    assert "Traceback" not in err
-    return code, out.decode(), err
 
 
 def test_the_names_are_those_of_the_accounting() -> None:

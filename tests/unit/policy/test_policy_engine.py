@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,12 +78,6 @@ def test_values_of_another_type_are_refused_in_python(make: Callable[[], object]
     with pytest.raises(PolicyError) as caught:
         make()
     assert caught.value.code == "policy-type"
-
-
-def test_copies_keep_the_settings() -> None:
-    policy = Policy(Budget(1, "1e-6"), TABLES, engine=EngineSettings(isolation="process"))
-    for made in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
-        assert made.engine == policy.engine
 
 
 @pytest.mark.parametrize(

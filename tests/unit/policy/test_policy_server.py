@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import re
 from pathlib import Path
 
@@ -113,26 +111,6 @@ def test_a_former_catalog_is_refused_with_the_line_to_write(former: str, tmp_pat
     assert "secret" not in str(caught.value)
     lines = re.findall(r'catalog = "\w+"', str(caught.value.hint))
     assert [read(tmp_path, line).catalog for line in lines] == ["auto", "none"]
-
-
-def test_a_line_that_turned_flight_sql_off_is_read_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(FutureWarning, match=r'Delete the line flight = "off": server.flight \(policy.toml, line 7\)'):
-        assert read(tmp_path, 'flight = "off"') == ServerSettings()
-
-
-def test_a_line_that_turned_flight_sql_on_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError) as caught:
-        read(tmp_path, 'flight = "127.0.0.1:8815"')
-    assert (caught.value.code, caught.value.place) == ("policy-flight", "server.flight (policy.toml, line 7)")
-    assert caught.value.hint is not None
-    assert 'Delete the line flight = "127.0.0.1:8815".' in caught.value.hint
-    assert "Accept: application/vnd.apache.arrow.stream" in caught.value.hint
-
-
-def test_copies_keep_the_settings() -> None:
-    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", mcp="127.0.0.1:0"))
-    for made in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
-        assert made.server == policy.server
 
 
 def test_values_of_another_type_are_refused_in_python() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 import threading
 from contextlib import closing
@@ -16,7 +15,6 @@ import pytest
 from support.session_kit import session_on, shared, values_rows
 
 import dpsql
-from dpsql.accounting import BudgetState
 from dpsql.curator import grant, grant_policy, read_history
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.session import Session
@@ -41,11 +39,6 @@ enabled = false
 
 def opened(folder: Path, analyst: str | None = None, *, policy: str = "policy.toml") -> Session:
     return dpsql.connect(folder / "events.duckdb", policy=folder / policy, analyst=analyst)
-
-
-def spent(folder: Path) -> BudgetState:
-    with closing(SQLiteLedger.open(folder / "ledger.sqlite")) as ledger:
-        return ledger.state()
 
 
 @pytest.fixture
@@ -98,14 +91,6 @@ def test_what_remains_is_the_lesser_of_ones_own_and_of_the_total_for_each_quanti
             bob.sql(SQL)
 
 
-def test_a_balance_holds_no_running_epsilon(folder: Path) -> None:
-    with opened(folder, "bob") as bob:
-        bob.sql(SQL)
-        text = "\n".join([str(bob.budget), *bob.budget.details()])
-        assert text.count("epsilon") == 1
-        assert "guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries" in text
-
-
 def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
     with opened(folder, "bob") as bob, opened(folder) as nobody:
         limit, worst = bob.budget.limit.refundable, 12 * 2 * ITEM
@@ -124,15 +109,6 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
-
-
-def test_where_both_are_short_the_hint_mends_both(folder: Path) -> None:
-    with (
-        opened(folder, "bob") as bob,
-        pytest.raises(dpsql.BudgetExceeded, match=r"may use 13\d.* % more") as caught,
-    ):
-        bob.sql(SQL.replace("TOP 4", "TOP 12").replace("0.02)", "0.02, delta = 6e-8)"))
-    assert caught.value.hint.count("delta = 5e-8") == 2
 
 
 def test_another_analyst_never_gets_mine_and_cannot_tell_that_it_exists(folder: Path) -> None:
@@ -178,17 +154,6 @@ def test_who_may_not_ask_is_refused_before_anything_is_opened(folder: Path, monk
         with pytest.raises(dpsql.UsageError) as unnamed:
             opened(folder, name)
         assert unnamed.value.code == "analyst-name"
-
-
-def test_one_who_is_disabled_later_sees_no_stored_answer(folder: Path) -> None:
-    with opened(folder, "alice") as alice:
-        alice.sql(SQL)
-    text = (folder / "policy.toml").read_text()
-    (folder / "policy.toml").write_text(
-        text.replace("[analysts.alice]\nepsilon = 0.5", "[analysts.alice]\nenabled = false")
-    )
-    with pytest.raises(dpsql.Refusal):
-        opened(folder, "alice")
 
 
 def test_a_limit_that_was_lowered_keeps_what_was_spent_and_what_was_answered(folder: Path) -> None:
@@ -276,16 +241,6 @@ def test_units_are_recorded_once_and_a_change_of_them_gives_nothing_back(folder:
         other = session.sql("SELECT country FROM reads GROUP BY country TOP 1 PRIVATE WITH (epsilon = 0.02)")
         assert not other.receipt.replayed
     assert declared(folder) == [{"reads": "user_id", "visits": "user_id"}, {"reads": "article"}]
-
-
-def test_a_copy_of_the_policy_draws_on_the_same_total(folder: Path) -> None:
-    with opened(folder) as session:
-        first = session.sql(SQL)
-    shutil.copy(folder / "policy.toml", folder / "copy.toml")
-    with opened(folder, policy="copy.toml") as session:
-        assert session.budget.rho.spent == first.receipt.loss.rho.value
-        assert session.sql(SQL).fetchall() == first.fetchall()
-    assert len(declared(folder)) == 1
 
 
 def test_another_name_of_the_table_draws_on_the_same_total(folder: Path) -> None:

@@ -162,58 +162,10 @@ def test_explain_says_where_there_was_no_choice(more: str) -> None:
     assert "no other" in facts["chosen because"]
 
 
-@pytest.mark.parametrize("text", [names(k=10), counts("max_groups_contributed = 5", k=4), names(k=200)])
-def test_explain_says_why_two_looks_are_better_than_one(text: str) -> None:
-    """It answers with the others, so that it is none of their rivals: whichever needs the fewest units."""
-    facts = shown(session_over(), text)
-    assert facts["mechanism"] == "two_looks"
-    assert facts["chosen because"] == "it looks first how much stands out, and then answers as that favours"
-    assert {"candidate limited_domain", "candidate weighted_gaussian", "candidate two_looks"} <= facts.keys()
-    assert {"first look", "second look", "threshold", "if nothing stands out"} <= facts.keys()
-    assert "legs" not in facts
-
-
 def test_as_many_as_stand_out_has_no_candidates() -> None:
     facts = shown(session_over(), names("assume = 'zipf(1, 100)'").replace("TOP 3", "TOP ADAPTIVE"))
     assert facts["mechanism"] == "stable"
     assert not any(name.startswith(("chosen", "candidate")) for name in facts)
-
-
-WRONG = [
-    ("delta = 2", "option-range", "delta"),
-    ("epsilon = 7", "option-range", "epsilon"),
-    ("k_bar = 1", "option-range", "k_bar"),
-    ("k_bar = 1.5", "option-range", "k_bar"),
-    ("max_groups_contributed = 0", "option-range", "max_groups_contributed"),
-    ("mechanism = best", "option", "mechanism"),
-    ("prefer = 3", "option", "prefer"),
-    ("penalty = 3", "option", "penalty"),
-    ("monotone = true", "option", "monotone"),
-    ("fresh = 1", "option", "fresh"),
-    ("domain = ['a'], delta = 0.01", "option", "delta"),
-    ("domain = ['a'], k_bar = 5", "option", "k_bar"),
-]
-
-
-@pytest.mark.parametrize(("more", "code", "place"), WRONG)
-def test_an_invalid_option_is_refused_as_by_name(more: str, code: str, place: str) -> None:
-    session = session_over(LARGE)
-    sole = "peeling" if "domain" in more else "limited_domain"
-    named = "" if "mechanism" in more else f", mechanism = {sole}"
-    text = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH ({})"
-    for statement in (text.format(more), text.format(more + named), "EXPLAIN " + text.format(more)):
-        with pytest.raises(dpsql.Refusal) as caught:
-            session.sql(statement)
-        assert caught.value.code == code
-        assert caught.value.place is not None
-        assert caught.value.place.fragment.startswith(place)  # type: ignore[union-attr]
-    assert session.budget.rho.spent == 0
-
-
-def test_k_above_the_ceiling_is_refused_as_ever() -> None:
-    with pytest.raises(dpsql.Refusal) as caught:
-        session_over().sql(names(k=1_001))
-    assert caught.value.code == "k"
 
 
 @pytest.mark.parametrize(

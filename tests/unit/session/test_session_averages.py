@@ -350,12 +350,6 @@ def test_an_average_of_0_11_is_not_shown_again() -> None:
     assert average.release_key != alone.release_key
 
 
-def test_a_statement_without_a_quotient_is_written_as_before() -> None:
-    sql = session_over(*ROWS).explain("SELECT SUM(dwell) AS s, COUNT(dwell) AS n FROM visits PRIVATE").engine_sql
-    assert "dpsql_added" not in sql
-    assert "HUGEINT" not in sql
-
-
 def test_a_measure_may_have_a_bound_of_rows_of_its_own() -> None:
     query = session_over(*ROWS).explain("SELECT AVG(dwell) AS a FROM visits PRIVATE").query
     own = refine_coupled(

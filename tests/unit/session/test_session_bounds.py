@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -109,22 +108,6 @@ def test_without_the_floor_it_appears_more_often() -> None:
     above = 4 - (1 + math.log(10))
     assert agrees(seen, 1 / (1 + math.exp(-above)))
     assert not agrees(seen, 0.1 / 1.1)
-
-
-@pytest.mark.properties
-def test_a_floor_below_the_threshold_changes_nothing() -> None:
-    seen = outcomes(session_with(FOUR, units=2), 6_000, FLOORED)
-    above = 4 - (1 + math.log(10))
-    assert agrees(seen, 1 / (1 + math.exp(-above)))
-
-
-@pytest.mark.properties
-def test_the_rule_is_noisy_and_no_test_on_the_rows() -> None:
-    """At exactly min_units a group is not sure to appear, and one below it is not sure to stay away."""
-    at, below = (outcomes(session_with(FOUR, units=units), 2_000, FLOORED) for units in (4, 5))
-    assert 0 < at[()] < 2_000
-    assert 0 < below[()] < 2_000
-    assert Counter({("a",): 2_000 - at[()], (): at[()]}) == at
 
 
 def test_the_plan_says_so() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support.looks_kit import find_answerer, price_looks
 
 import dpsql
 
@@ -67,47 +65,10 @@ def test_intervals_receipt_and_statement(session: dpsql.Session) -> None:
         assert "\n" not in sentence
 
 
-def test_the_receipt_of_the_default(session: dpsql.Session) -> None:
-    with session:
-        answer = session.sql(READERS, ["DE"])
-        receipt = answer.receipt
-        assert (receipt.mechanism, receipt.k, receipt.k_bar) == ("two_looks", 10, 1000)
-        item, answerer = Fraction("0.05") ** 2 / 8, find_answerer(receipt.legs)
-        paid = price_looks(dpsql.Epsilon("0.05"), answerer, k=10, found=10, discovered=12) + 10 * item
-        assert receipt.loss.rho == dpsql.Rho(paid)
-        assert receipt.items_charged == 20  # but for what is lost by rounding down
-        assert 0 <= 20 * item - paid < Fraction(1, 10**9)
-        assert receipt.loss.delta == receipt.delta == dpsql.Delta(Fraction(1, 2) * Fraction(1, 10**6) / 20)
-        assert (receipt.stopped_at_bottom, receipt.sealed, receipt.replayed) == (False, True, False)
-        assert float(receipt.threshold_offset) == pytest.approx(496.7, abs=0.05)
-        balance = session.budget
-        assert receipt.remaining.rho.value == balance.rho.remaining == balance.rho.granted - paid
-        assert answer.intervals(0.95).column("article") == answer.arrow().column("article")
-
-
 def dpsql_version() -> str:
     from importlib.metadata import version
 
     return version("dpsql")
-
-
-def test_explain_touches_nothing(session: dpsql.Session, example: Path) -> None:
-    with session:
-        plan = session.explain(READERS, ["DE"])
-        assert plan.mechanism == "two_looks"
-        assert plan.worst_items == 20
-        assert plan.worst_case.rho == dpsql.Rho(20 * Fraction("0.05") ** 2 / 8)
-        assert plan.engine_sql.startswith("WITH ")
-        assert "'DE'" not in plan.engine_sql
-        assert "496.7 units above group number 1001" in str(plan)
-        table = session.sql(f"EXPLAIN {READERS}", ["DE"])
-        assert table.fetchall() == [*plan.facts(), *session.forecast(READERS, ["DE"]).facts()]
-        assert table.receipt.items_charged == 0
-        assert str(table.receipt) == "no private row was read; nothing was charged"
-        assert table.statement().startswith("This answer of dpsql ")
-    with sqlite3.connect(example / "ledger.sqlite") as ledger:
-        assert ledger.execute("SELECT count(*) FROM events WHERE kind = 'reserved'").fetchone() == (0,)
-    ledger.close()
 
 
 def test_the_budget(session: dpsql.Session) -> None:
@@ -131,22 +92,6 @@ def test_the_budget(session: dpsql.Session) -> None:
         assert int(shown[2]["remaining"]) == after.items
 
 
-@pytest.mark.parametrize(
-    ("sql", "parameters"),
-    [
-        ("SELECT article FROM reads WHERE country = ? GROUP BY article TOP ? PRIVATE", ["DE", 3]),
-        ("SELECT article FROM reads WHERE country = $1 GROUP BY article TOP $2 PRIVATE", ["DE", 3]),
-        ("SELECT article FROM reads WHERE country = :land GROUP BY article TOP :k PRIVATE", {"land": "DE", "k": 3}),
-        ("SELECT article FROM reads WHERE country = $land GROUP BY article TOP $k PRIVATE", {"land": "DE", "k": 3}),
-    ],
-)
-def test_parameters_in_every_style(session: dpsql.Session, sql: str, parameters: object) -> None:
-    with session:
-        answer = session.sql(sql, parameters)  # type: ignore[arg-type]
-        assert len(answer) == 3
-        assert {str(article) for (article,) in answer.fetchall()} <= set(EXACT)
-
-
 def test_a_parquet_source_and_a_public_table(session: dpsql.Session) -> None:
     with session:
         pages = session.sql("SELECT page FROM visits GROUP BY page TOP 2 PRIVATE")
@@ -156,12 +101,6 @@ def test_a_parquet_source_and_a_public_table(session: dpsql.Session) -> None:
             "GROUP BY continent TOP 1 PRIVATE"
         )
         assert joined.fetchall()[0][0] == "Europe"
-
-
-@pytest.mark.parametrize("name", ["unlisted", "nothing", "sqlite_master", "information_schema.tables"])
-def test_what_the_policy_does_not_name_does_not_exist(session: dpsql.Session, name: str) -> None:
-    with session, pytest.raises((dpsql.Refusal, dpsql.Unsupported)):
-        session.sql(f"SELECT x FROM {name} GROUP BY x TOP 1 PRIVATE")
 
 
 def test_a_column_that_the_policy_does_not_list_does_not_exist(session: dpsql.Session) -> None:
@@ -195,11 +134,3 @@ def test_parameters_that_no_statement_asked_for(session: dpsql.Session, paramete
     with session, pytest.raises(dpsql.UsageError) as caught:
         session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE", parameters)  # type: ignore[arg-type]
     assert caught.value.code == "parameters"
-
-
-def test_a_ledger_outlives_its_session(example: Path) -> None:
-    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as first:
-        first.sql(READERS, ["DE"])
-        spent = first.budget
-    with dpsql.connect(str(example / "events.duckdb"), policy=str(example / "policy.toml")) as second:
-        assert second.budget == spent

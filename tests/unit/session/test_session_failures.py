@@ -20,7 +20,6 @@ from support.session_kit import (
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
 HINT = "Hint: Ask the curator. The details may hold private values, so they are not stored."
@@ -104,12 +103,6 @@ def test_an_engine_that_fails(session: Session, sql: str, error: BaseException) 
 @pytest.mark.parametrize("table", BROKEN.values(), ids=BROKEN.keys())
 def test_an_engine_that_breaks_the_contract(session: Session, table: pa.Table) -> None:
     assert_charged_in_full(rebuilt(session, engine=answering(table)), COUNTS, "release-failed")
-
-
-def test_the_public_double(session: Session) -> None:
-    double = RecordingEngine(session._dependencies.engine, fail_with=dpsql.EngineError("ordered", "As ordered."))
-    assert_charged_in_full(rebuilt(session, engine=lambda statement, _: double.execute(statement)), NAMES)
-    assert len(double.statements) == 1
 
 
 class FailingNoise:

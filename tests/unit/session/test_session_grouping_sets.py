@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-import duckdb
 import pytest
 from support.session_kit import rebuilt, seeded, session_on, shared
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, device VARCHAR, age BIGINT, ts TIMESTAMP)"
@@ -267,14 +265,6 @@ def test_a_set_that_fails_is_charged_in_full_and_those_before_it_stay(session: S
 # Surfaces, and what is refused.
 
 
-def test_json_has_the_rows_and_each_receipt(session: Session) -> None:
-    answer = session.sql(ROLLED)
-    encoded = encode_answer(answer)
-    assert len(encoded["rows"]) == len(answer)  # type: ignore[arg-type]
-    assert len(answer.receipt.parts) == 3
-    assert "3 private queries" in str(answer.receipt) or len(str(answer.receipt)) > 0
-
-
 def test_inside_another_select_it_is_a_subquery(session: Session) -> None:
     text = (
         f"SELECT device, SUM(n) FROM ({ROLLED}) AS x WHERE country IS NOT NULL AND device IS NOT NULL GROUP BY device"
@@ -341,9 +331,3 @@ def test_what_has_no_meaning_for_each_set_is_refused(session: Session, text: str
     assert words in refused.value.reason
     assert refused.value.hint
     assert session.budget.rho.spent == 0
-
-
-def test_the_numbers_of_grouping_are_those_of_duckdb() -> None:
-    """The reference that the rows are compared with knows GROUPING itself."""
-    text = "SELECT GROUPING(a, b) AS g FROM (VALUES (1, 2)) t(a, b) GROUP BY CUBE (a, b) ORDER BY g"
-    assert duckdb.sql(text).fetchall() == [(0,), (1,), (2,), (3,)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,15 +13,14 @@ from fractions import Fraction
 import duckdb
 import pyarrow as pa
 import pytest
-from support.evaluator_kit import evaluated
 from support.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, shared, values_rows
+from support.sql_reference import as_newest
 
 import dpsql
 from dpsql.engines import Exact, Statement
+from dpsql.engines.duckdb.evaluator import SharedEvaluator, WorkerEvaluator
 from dpsql.report.answer_json import encode_receipt
 from dpsql.session import Session
-
-__all__ = ["evaluated"]  # a fixture for every test here
 
 GROUPS = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}
 TOPICS = (
@@ -43,9 +43,8 @@ def session() -> Session:
 
 
 @pytest.fixture(scope="module")
-def stored(evaluated: None) -> tuple[Session, duckdb.DuckDBPyConnection]:
+def stored() -> tuple[Session, duckdb.DuckDBPyConnection]:
     """A session that has answered COUNTS, and a database with that answer as the table `released`."""
-    assert evaluated is None
     session = session_on(shared(*values_rows(GROUPS), TOPICS), POLICY)
     reference = filled(TOPICS)
     reference.register("answer", session.sql(COUNTS).arrow())
@@ -92,6 +91,8 @@ MEANT = [
     "FROM {} AS x SELECT article, n::DOUBLE / 3 ORDER BY ALL",
     "(FROM {} x) UNION ALL (VALUES ('z', 1)) ORDER BY ALL",
     "SELECT t.topic, x.n FROM topics t ASOF JOIN {} x ON x.article <= t.article ORDER BY ALL",
+    "SELECT article, topic, n FROM {} x LEFT JOIN topics USING (article) ORDER BY 1",
+    "SELECT COUNT(*) AS c FROM {} x CROSS JOIN topics",
 ]
 
 
@@ -109,6 +110,71 @@ def test_it_means_what_duckdb_means_of_the_released_rows(
     assert answer.arrow().column_names == [column[0] for column in expected.description]
     assert answer.receipt.replayed
     assert session.describe(text.replace("{}", private)) == answer.arrow().schema
+
+
+GRID = (
+    "SELECT article, COUNT(DISTINCT user_id) AS n, d, country FROM reads GROUP BY ALL TOP 40 PRIVATE "
+    "WITH (epsilon = 0.5)"
+)
+COUNTRIES = "CREATE TABLE countries AS SELECT * FROM (VALUES ('DE', 'Europe'), ('US', 'America')) v(country, continent)"
+
+
+@pytest.fixture(scope="module")
+def grid() -> tuple[Session, duckdb.DuckDBPyConnection]:
+    """A session, and a database that holds what it released as the table `released`."""
+    session = session_on(
+        shared(
+            "CREATE TABLE reads AS SELECT i % 4000 AS user_id, 'a' || i % 9 AS article, "
+            "['DE', 'FR', NULL][1 + i % 3] AS country, DATE '2026-01-01' + (i % 5)::INT AS d FROM range(60000) t(i)",
+            COUNTRIES,
+        ),
+        dpsql.Policy(
+            dpsql.Budget(50, "1e-6"), {"reads": dpsql.PrivateTable("user_id"), "countries": dpsql.PublicTable()}
+        ),
+    )
+    reference = filled(COUNTRIES)
+    reference.register("answer", session.sql(GRID).arrow())
+    reference.execute("CREATE TABLE released AS FROM answer")
+    return session, reference
+
+
+# as analysts write, and as Tableau, Superset, Metabase and Power BI do around a query that they are given
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM ({}) AS t ORDER BY n DESC, article, d",
+        "SELECT country, SUM(n) AS s, COUNT(*) AS c, MIN(d) AS m FROM ({}) t GROUP BY country ORDER BY s DESC, country",
+        "SELECT DISTINCT country FROM ({}) t ORDER BY country NULLS FIRST",
+        "SELECT upper(article) AS u, n // 10 AS q FROM ({}) t WHERE country IS NULL OR n > 100 ORDER BY q, u LIMIT 7",
+        "SELECT date_trunc('week', d) AS w, AVG(n) AS a FROM ({}) t GROUP BY 1 HAVING COUNT(*) > 1 ORDER BY 1",
+        "SELECT t.article, continent FROM ({}) t JOIN countries c ON c.country = t.country ORDER BY 1, d, n",
+        (
+            "WITH t AS ({}) SELECT a.article, c.continent FROM (SELECT article, country FROM t WHERE n > 3) AS a "
+            "LEFT JOIN countries AS c USING (country) ORDER BY 1, 2"
+        ),
+        "SELECT CASE WHEN n > 0 THEN 'many' ELSE 'few' END AS k, MAX(n) - MIN(n) AS s FROM ({}) t GROUP BY 1",
+        "SELECT article, n FROM ({}) t LIMIT 5 OFFSET 3",
+        (
+            'SELECT "Custom SQL Query"."article" AS "article", SUM("Custom SQL Query"."n") AS "sum:n:ok" FROM (\n{}\n) '
+            '"Custom SQL Query" GROUP BY 1 ORDER BY 1'
+        ),
+        'SELECT SUM(1) AS "c", MIN("t"."n") AS "m" FROM ({}) "t" HAVING (COUNT(1) > 0)',
+        (
+            'SELECT article AS article, sum(n) AS "SUM(n)" FROM ({}) AS virtual_table GROUP BY article '
+            'ORDER BY "SUM(n)" DESC, 1 LIMIT 1000'
+        ),
+        'SELECT "source"."article" AS "article", "source"."n" AS "n" FROM ({}) AS "source" LIMIT 2000',
+        'select "_"."article" from ({}) "_" limit 1000 offset 0',
+        "SELECT * FROM ({}) AS t WHERE (0 = 1)",
+    ],
+)
+def test_it_means_what_duckdb_means_of_the_released_table(
+    grid: tuple[Session, duckdb.DuckDBPyConnection], text: str
+) -> None:
+    session, reference = grid
+    answer = session.sql(text.format(GRID))
+    assert answer.fetchall() == reference.execute(as_newest(text).format("SELECT * FROM released")).fetchall()
+    assert answer.receipt.replayed
 
 
 TYPES = {
@@ -141,6 +207,23 @@ def test_other_types_come_back_as_text(stored: tuple[Session, duckdb.DuckDBPyCon
     assert answer.fetchall() == [(value,)]
     assert answer.arrow().schema == pa.schema([("v", type_)]) == session.describe(text)
     assert session.sql(f"SELECT {expression} AS v, [1] AS l").fetchall() == [(value, "[1]")]
+
+
+@pytest.mark.properties
+def test_a_worker_computes_what_this_process_does(stored: tuple[Session, duckdb.DuckDBPyConnection]) -> None:
+    session, _ = stored
+    texts = [each.replace("{}", f"({COUNTS})" if "({})" not in each else COUNTS) for each in MEANT[::3]]
+    texts += [f"SELECT {each} AS v FROM ({COUNTS}) AS x QUALIFY row_number() OVER () = 1" for each in TYPES]
+    failing = {FAILING[1].format(COUNTS): "wrapping-failed", NESTED[0]: "too-large", NESTED[4]: "too-large"}
+    with closing(WorkerEvaluator()) as workers:
+        elsewhere = Session(replace(session._dependencies, evaluator=SharedEvaluator(workers)))
+        for text in texts:
+            assert elsewhere.sql(text).arrow().equals(session.sql(text).arrow()), text
+            assert elsewhere.describe(text) == session.describe(text)
+        for text, code in failing.items():
+            with pytest.raises(dpsql.Error) as caught:
+                elsewhere.sql(text)
+            assert caught.value.code == code
 
 
 def test_statements_without_a_private_table_are_free(session: Session) -> None:
@@ -259,6 +342,91 @@ def test_what_needs_no_released_row_releases_none(
 def test_what_needs_one_releases_it(session: Session, text: str) -> None:
     assert session.sql(text.format(COUNTS)).receipt.items_charged == 9
     assert session.history.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "more", ["", ", domain = ['a', 'b']", ", partitions = ['a', 'b']"], ids=["unknown", "known", "partitions"]
+)
+def test_a_private_query_of_no_row_has_its_columns_and_costs_nothing(more: str) -> None:
+    keys, per = ("article", "") if "partitions" not in more else ("article, length(article) AS long", " PER article")
+    texts = [
+        f"SELECT {keys}, COUNT(DISTINCT user_id) AS n FROM {source} GROUP BY ALL TOP 5 PRIVATE{per} "
+        f"WITH (epsilon = 0.05{more})"
+        for source in (
+            "reads WHERE 1 = 0",
+            "(SELECT user_id, article FROM reads WHERE 1 = 0) AS r",
+            "reads JOIN (SELECT user_id AS u FROM reads WHERE 1 = 0) AS r ON r.u = reads.user_id",
+        )
+    ]
+    texts.append(texts[0].replace("WHERE 1 = 0 ", "") + " LIMIT 0")
+    session = rebuilt(session_on(shared(*values_rows(GROUPS))), engine=refusing)
+    types = {"article": pa.string(), "long": pa.int64(), "n": pa.int64()}
+    for text in (*texts, *(f"SELECT * FROM ({text}) AS x WHERE n > 3" for text in texts)):
+        answer = session.sql(text)
+        assert answer.arrow().schema == pa.schema([(name, types[name]) for name in answer.arrow().column_names])
+        assert len(answer) == 0
+        assert answer.receipt.mechanism == "none"
+        session.explain(text)
+    assert session.history.num_rows == 0
+    assert session.budget.rho.spent == session.budget.rho.reserved == 0
+
+
+def test_rows_stay_in_rank_order_and_so_do_ties() -> None:
+    rows = (*values_rows(GROUPS), "INSERT INTO reads SELECT i, NULL FROM range(1000) t(i)")
+    session = session_on(shared(*rows))
+    ranked = session.sql(NAMES).fetchall()
+    assert session.sql(f"SELECT * FROM ({NAMES}) AS x").fetchall() == ranked
+    nested = f"SELECT a FROM (SELECT article AS a FROM ({NAMES}) AS x WHERE article IS NOT NULL) AS y"
+    assert session.sql(nested).fetchall() == [row for row in ranked if row[0] is not None]
+    tied = f"SELECT article FROM ({NAMES}) AS x ORDER BY article IS NULL"
+    assert session.sql(tied).fetchall() == sorted(ranked, key=lambda row: row[0] is None)
+    inside = session.sql(f"SELECT * FROM ({NAMES} ORDER BY article DESC NULLS LAST LIMIT 3) AS x").fetchall()
+    assert inside == [("d",), ("c",), ("b",)]
+
+
+def test_a_probe_of_what_the_policy_refuses_is_refused(session: Session) -> None:
+    with pytest.raises(dpsql.Refusal):
+        session.sql(f"SELECT * FROM ({COUNTS.replace('0.05', '99')}) AS x LIMIT 0")
+
+
+def test_explain_and_forecast_speak_of_the_private_query(session: Session) -> None:
+    text = f"SELECT article FROM ({COUNTS}) AS x LIMIT 2"
+    facts = dict(session.sql(f"EXPLAIN {text}").fetchall())
+    assert facts["items at most"].startswith("10 ")  # five names, and five counts
+    assert "costs nothing" in facts["around it"]
+    assert "around it" not in dict(session.sql(f"EXPLAIN {COUNTS}").fetchall())
+    assert session.explain(text).engine_sql == session.explain(COUNTS).engine_sql
+    assert session.forecast(text, times=2).fits
+    assert session.history.num_rows == 0
+
+
+def test_monotone_counts_are_what_is_computed_with(session: Session) -> None:
+    inner = COUNTS.replace("0.05)", "0.05, monotone = true)")
+    around = session.sql(f"SELECT n FROM ({inner}) AS x")
+    assert around.fetchall() == [(n,) for _, n in session.sql(inner).fetchall()]
+    with pytest.raises(dpsql.UsageError):
+        around.intervals()
+
+
+def test_types_are_those_of_the_private_query() -> None:
+    session = session_on(
+        shared(
+            "CREATE TABLE reads (user_id BIGINT, i SMALLINT, u UINTEGER, d DATE, t TIMESTAMP, x DOUBLE, b BOOLEAN, "
+            "m DECIMAL(9,2), s VARCHAR, f FLOAT)",
+            "INSERT INTO reads SELECT u, -3, 4294967295, 'infinity', TIMESTAMP '2026-01-02 03:04:05.678901', 'nan', "
+            "true, 1.25, NULL, 0.1 FROM range(4000) AS r(u)",
+        ),
+        dpsql.Policy(dpsql.Budget(50, "1e-6"), {"reads": dpsql.PrivateTable("user_id", max_groups_contributed=9)}),
+    )
+    inner = "SELECT i, u, d, t, x, b, m, s, f FROM reads GROUP BY ALL TOP 1 PRIVATE WITH (epsilon = 0.5)"
+    alone = session.sql(inner)
+    assert len(alone) == 1
+    for text in (f"SELECT * FROM ({inner}) AS y", f"SELECT * FROM (SELECT * FROM ({inner}) AS y) AS z WHERE x > 1"):
+        around = session.sql(text)
+        assert around.arrow().schema == alone.arrow().schema
+        assert repr(around.fetchall()) == repr(alone.fetchall())
+    empty = session.sql(f"SELECT * FROM ({inner.replace('0.5', '0.25')}) AS y LIMIT 0")
+    assert empty.arrow().schema == alone.arrow().schema
 
 
 def test_each_private_query_is_charged_once_and_replayed_by_itself(session: Session) -> None:

@@ -8,15 +8,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from support.evaluator_kit import evaluated
 from support.session_kit import session_on, shared
 
 import dpsql
 from dpsql.answer import Answer
 from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
-
-__all__ = ["evaluated"]  # a fixture for every test here
 
 USERS, LARGE = 20_000, 10**15
 CREATE = (

@@ -510,17 +510,6 @@ def test_a_refusal_says_what_to_write_instead(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (
-            "SELECT article,\n       COUNT(DISTINCT (ts, country)) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
-            (2, 8, "COUNT(DISTINCT (ts, country"),
-        ),
-        (
-            "SELECT article\nFROM reads\nWHERE  levenshtein(article, 'a') = 1 GROUP BY 1 TOP 9 PRIVATE",
-            (3, 8, "levenshtein"),
-        ),
-        ("SELECT article FROM reads\n WHERE artikle = 1 GROUP BY 1 TOP 9 PRIVATE", (2, 8, "artikle")),
-        ("SELECT TOP 9 PRIVATE article FROM reads\nWHERE ts = 'now' GROUP BY 1", (2, 7, "ts = 'now'")),
-        ("SELECT article FROM reads GROUP BY article\nTOP 9 PRIVATE WITH (seed = 4)", (2, 21, "seed = 4")),
         ("SELECT article FROM reads\r\nWHERE a ^ 1 GROUP BY 1 TOP 9 PRIVATE", (2, 9, "^")),
         ("SELECT article FROM reads WHERE (dwell = 1 GROUP BY 1 TOP 9 PRIVATE", None),
     ],

@@ -6,17 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
+from support.duckdb_kit import run
 
-from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.instance import _CALLED_BY_SYNTAX
 from dpsql.errors import EngineError, UsageError
-
-
-def run(engine: DuckDBEngine, sql: str, *parameters: object) -> pa.Table:
-    return open_exact(engine.execute(Statement(sql, parameters)))
 
 
 @pytest.fixture

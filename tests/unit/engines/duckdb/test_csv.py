@@ -9,10 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
+from support.duckdb_kit import run
 
-from dpsql.engines import Column, CsvFile, Statement, open_exact
+from dpsql.engines import Column, CsvFile
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
 
@@ -54,10 +54,6 @@ def csv(folder: Path, text: str | bytes, **types: str) -> CsvFile:
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     declared = types or {"user_id": "BIGINT", "page": "VARCHAR"}
     return CsvFile(file, tuple(Column(name, type_) for name, type_ in declared.items()))
-
-
-def run(engine: DuckDBEngine, sql: str) -> pa.Table:
-    return open_exact(engine.execute(Statement(sql)))
 
 
 def rows(engine: DuckDBEngine, name: str = "visits") -> list[tuple[object, ...]]:
@@ -135,31 +131,14 @@ def test_a_value_is_never_told(door: Door, tmp_path: Path) -> None:
     assert "reject_errors" in error.hint
 
 
-MISSHAPEN = [
-    "1,a\n2\n",
-    "1,a\n2,b,c\n",
-    "1,a\n2,b,\n",
-    "1,a\n\n2,b\n",
-    "1,a\n\n",
-    '1,"a\n2,b\n',
-    '1,a\n2,"b',
-    '1,"a" \n',
-    '1, "a"\n',
-    '1,"a"b\n',
-    '1,a"b\n',
-    "1,a\r2,b\r",
-    "1,a\n2,b\r",
-]
-
-
-@pytest.mark.parametrize("text", MISSHAPEN)
+@pytest.mark.parametrize("text", ["1,a\n2\n", '1,a\n2,"b'])  # test_csv_file.py has all ways
 def test_one_line_that_does_not_fit_refuses_the_file(door: Door, tmp_path: Path, text: str) -> None:
     refused(door, csv(tmp_path, "user_id,page\n" + text))
     refused(door, csv(tmp_path, "user_id,page\n" + '0,"x\ny"\n' * 200_000 + text))
 
 
 def test_the_rows_are_all_there_in_their_order(door: Door, tmp_path: Path) -> None:
-    lines = [f'{number},"page, ""{number}""\r\n{number},x"' for number in range(400_000)]
+    lines = [f'{number},"page, ""{number}""\r\n{number},x"' for number in range(100_000)]
     with closing(door({"visits": csv(tmp_path, "user_id,page\n" + "\n".join(lines))})) as engine:
         relation = ".".join(engine.relation("visits"))
         wrong = run(
@@ -167,7 +146,7 @@ def test_the_rows_are_all_there_in_their_order(door: Door, tmp_path: Path) -> No
             f"SELECT count(*) AS n, count(*) FILTER (user_id IS DISTINCT FROM rowid OR page IS DISTINCT FROM "
             f"format('page, \"{{0}}\"\r\n{{0}},x', rowid)) AS wrong FROM {relation}",
         )
-    assert wrong.to_pylist() == [{"n": 400_000, "wrong": 0}]
+    assert wrong.to_pylist() == [{"n": 100_000, "wrong": 0}]
 
 
 def test_a_mark_a_missing_line_break_and_both_line_breaks(door: Door, tmp_path: Path) -> None:
@@ -176,27 +155,10 @@ def test_a_mark_a_missing_line_break_and_both_line_breaks(door: Door, tmp_path: 
         assert rows(engine) == [(1, "a"), (2, "b\r\nc"), (3, None)]
 
 
-def test_a_quoted_empty_field_is_the_empty_text(door: Door, tmp_path: Path) -> None:
-    with closing(door({"visits": csv(tmp_path, 'user_id,page\n,""\n"1",NULL\n')})) as engine:
-        assert rows(engine) == [(None, ""), (1, "NULL")]
-
-
 def test_a_file_without_rows_is_an_empty_table(door: Door, tmp_path: Path) -> None:
     for text in ("user_id,page\n", "user_id,page"):
         with closing(door({"visits": csv(tmp_path, text)})) as engine:
             assert rows(engine) == []
-
-
-def test_one_column_may_have_empty_lines_which_are_null(door: Door, tmp_path: Path) -> None:
-    with closing(door({"visits": csv(tmp_path, "user_id\n1\n\n2\n", user_id="BIGINT")})) as engine:
-        assert rows(engine) == [(1,), (None,), (2,)]
-
-
-def test_a_long_field(door: Door, tmp_path: Path) -> None:
-    text = "x" * (5 << 20)
-    with closing(door({"visits": csv(tmp_path, f"user_id,page\n1,{text}\n")})) as engine:
-        assert rows(engine) == [(1, text)]
-    refused(door, csv(tmp_path, f'user_id,page\n1,"{text * 8}"\n'))
 
 
 def test_declared_names_are_found_without_case_and_other_columns_do_not_exist(door: Door, tmp_path: Path) -> None:
@@ -338,7 +300,7 @@ def test_the_users_schema_settings_and_cursors_stay(
 ) -> None:
     lender.execute("SET TimeZone = 'Asia/Tokyo'; SET threads = 3; CREATE SCHEMA other; USE other")
     lender.execute("CREATE TABLE visits AS SELECT 'other' AS page; CREATE TEMP TABLE visits AS SELECT 'temp' AS page")
-    good = "user_id,page\n" + "1,a\n" * 3_000_000
+    good = "user_id,page\n" + "1,a\n" * 300_000
     with closing(lender.cursor()) as second:
         before, beside = state(lender), second.sql("FROM memory.other.visits").fetchall()
         with closing(DuckDBEngine.borrow(lender, {"visits": csv(tmp_path, "user_id,page\n1,a\n")})) as engine:

@@ -9,14 +9,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from support.duckdb_kit import run
 
-from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
-
-
-def run(engine: DuckDBEngine, sql: str, *parameters: object) -> pa.Table:
-    return open_exact(engine.execute(Statement(sql, parameters)))
 
 
 @pytest.mark.parametrize(

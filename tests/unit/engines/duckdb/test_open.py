@@ -8,19 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 from support.child_kit import Child
+from support.duckdb_kit import run
 
-from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, UsageError
 
 SECRET = "VICTIM_SECRET"
-
-
-def run(engine: DuckDBEngine, sql: str, *parameters: object) -> pa.Table:
-    return open_exact(engine.execute(Statement(sql, parameters)))
 
 
 def refused(database: Path | str | None, sources: dict[str, Path | None], **options: object) -> EngineError:
