@@ -130,6 +130,7 @@ class RowWriter:
                 data += part
         else:
             data += b"".join(split_row(row))
+        # The length counts itself, and not the type before it.
         _LENGTH.pack_into(data, start + 1, len(data) - start - 1)
         self._ends.append(len(data))
         if len(data) >= _BLOCK:
