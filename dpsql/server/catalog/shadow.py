@@ -302,6 +302,7 @@ class Shadow:
                     check_result(connection, started)
                     return act(connection)
                 finally:
+                    # The role, the settings and the views end with the transaction.
                     if connection.status == pq.ConnStatus.OK:
                         connection.exec_(b"ROLLBACK")
         except psycopg.Error:
@@ -451,6 +452,8 @@ def read_rows(
     A connection whose rows were not all read is closed. Raises `CatalogError`, and what `hold` raises.
     """
     reader = _RowReader(connection, hold)
+    # A Bind: portal and statement, both without a name; the formats of the values; the values; the formats of the
+    # columns.
     parts = [bytes(2), _pack_codes([int(each.is_binary) for each in parameters]), struct.pack("!H", len(parameters))]
     for each in parameters:
         parts += [struct.pack("!i", -1 if each.value is None else len(each.value)), each.value or b""]
