@@ -325,16 +325,21 @@ def track_forms(dialect: Dialect) -> tuple[Dialect, TrackedForms]:
 
 def analyze_shapes(shapes: Sequence[str], catalog: Catalog) -> list[ShapeExpression]:
     """Return all expressions of the shapes that the language accepts; it must accept one of each shape."""
+    return list(_analyze_shapes(tuple(shapes), catalog))
+
+
+@cache  # the tables of several kits are the same to DuckDB
+def _analyze_shapes(shapes: tuple[str, ...], catalog: Catalog) -> tuple[ShapeExpression, ...]:
     (table,) = (each for each in catalog.tables if each.name == "lefts")
     stored = {name: type_.name for name, type_ in table.columns}
     texts = {text: shape for shape in shapes for text in expand_shape(shape, stored)}
-    found, written = [], list(texts)
+    found, written = list[ShapeExpression](), list(texts)
     for at in range(0, len(written), _MAX_KEYS):
         found += _analyze(written[at : at + _MAX_KEYS], catalog)
     unread = {*texts.values()} - {texts[form.text] for form in found}
     if unread:
         raise ValueError(f"The language refuses all expressions of {sorted(unread)}.")
-    return found
+    return tuple(found)
 
 
 def _analyze(texts: list[str], catalog: Catalog) -> list[ShapeExpression]:

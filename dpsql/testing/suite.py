@@ -33,6 +33,7 @@ from dpsql.testing.queries import (
     SALTS,
     OpenEngine,
     SuiteQuery,
+    TrackedForms,
     analyze_shapes,
     answer_query,
     build_statement,
@@ -99,7 +100,7 @@ def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result
 
     Of a slow engine's statements a sample is compared; what it refuses is found for all.
     """
-    opened = open_kit(kit)
+    opened, _ = _track_statements(kit)
     sampled = {query.name for query in load_queries()[:: kit.every]}
     for part in dict.fromkeys(query.part for query in load_queries()):
         queries = [query for query in load_queries() if query.part == part and (query.name in names or not names)]
@@ -122,6 +123,14 @@ def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result
         yield Result("statements", part, len(queries), compared, tuple(refused), tuple(faults))
 
 
+@cache
+def _track_statements(kit: Kit) -> tuple[OpenEngine, TrackedForms]:
+    """Return an engine of the kit with a dialect that records the forms that statements use, and the record."""
+    opened = open_kit(kit)
+    dialect, forms = track_forms(opened.catalog.dialect)
+    return replace(opened, catalog=replace(opened.catalog, dialect=dialect)), forms
+
+
 def _attempt(case: str, check: Callable[[], str]) -> list[tuple[str, str]]:
     """Return the fault of a case, if there is one; an exception is a fault, and hides no other case."""
     try:
@@ -132,7 +141,7 @@ def _attempt(case: str, check: Callable[[], str]) -> list[tuple[str, str]]:
 
 
 def _compare_statement(query: SuiteQuery, kit: Kit) -> str:
-    opened = draw_by_digest(open_kit(kit)) if query.draws else open_kit(kit)
+    opened = draw_by_digest(open_kit(kit)) if query.draws else _track_statements(kit)[0]
     found = answer_query(query, opened)
     reference = open_kit(kit, PORTABLE_KIT if query.draws else DUCKDB)  # DuckDB draws by a hash of its own
     by_sha256 = query.draws and draws_by_sha256(opened)
@@ -178,10 +187,10 @@ def _label(text: str, forms: Collection[str]) -> str:
 
 def _find_unused(kit: Kit, used: Collection[str]) -> list[str]:
     """Return the forms of the dialect that nothing in the suite uses."""
-    catalog = open_kit(kit).catalog
-    dialect, forms = track_forms(catalog.dialect)
+    opened, forms = _track_statements(kit)
+    dialect = opened.catalog.dialect
     for query in load_queries():  # aggregates, windows and what the rewriter itself calls
-        rewrite_query(query, replace(catalog, dialect=dialect))
+        rewrite_query(query, opened.catalog)
     # a FLOAT is itself where rows are told apart, and is read as a DOUBLE elsewhere
     by_statements = {
         name for name in forms.used if name.split()[0].partition("/")[0] in _NOT_EXPRESSIONS or "FLOAT" in name
