@@ -1,7 +1,7 @@
 """Markers by folder, the choice of tests that `pytest` alone runs, and the examples that Hypothesis draws.
 
-Every run draws the same examples, so that a checkout passes or fails. DPSQL_FUZZ=1 draws new ones each time, fewer of
-each; a failure prints the example to keep.
+Every run draws the same few examples, so that a checkout passes or fails. DPSQL_FUZZ=1 draws new ones each time; a
+failure prints the example to keep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.fuzzing import FUZZING, examples
 ROOT = Path(__file__).parent
 MARKERS = ("properties", "engines", "server", "house")
 
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, max_examples=examples(100), deadline=None)
 settings.register_profile("fuzz", print_blob=True, max_examples=examples(100), deadline=None)
 settings.load_profile("fuzz" if FUZZING else "same")
 
