@@ -15,7 +15,7 @@ from support.shortfall_kit import POOL, asked, left_with
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain
-from dpsql.plan import Plan, compute_release_key
+from dpsql.plan import Plan
 from dpsql.plan.mechanisms.leaders import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
@@ -141,16 +141,3 @@ def test_the_worst_case_and_the_forecast_hold_the_item_of_the_choice() -> None:
     assert facts["items at most"].endswith("and for the choice of k_bar)")
     assert "or less" in facts["threshold"]
     assert "and at least" in dict(session_over(min_units=9).explain(text).facts())["threshold"]
-
-
-def test_an_answer_is_replayed_with_the_k_bar_that_was_chosen() -> None:
-    session = session_over(*articles({"a": 90, "b": 80, "c": 70}))
-    first, again = (session.sql(COUNTS.format(more="")) for _ in range(2))
-    assert again.receipt.replayed
-    assert again.receipt.k_bar == first.receipt.k_bar
-    assert again.receipt.chosen == "k_bar"
-    assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
-    fixed = [NAMES.format(more="").replace("AUTO", written) for written in ("AUTO", "1", "8192", "20")]
-    assert len({compute_release_key(session.explain(text)) for text in fixed}) == 4
-    called = "SELECT article FROM reads GROUP BY 1 TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = auto)"
-    assert compute_release_key(session.explain(called)) == compute_release_key(session.explain(NAMES.format(more="")))

@@ -213,14 +213,6 @@ def test_a_gate_costs_its_share_where_it_stays_closed_and_the_keys_where_it_open
     assert set(opened) == {True, False}, "each has a chance of a tenth or more"
 
 
-def test_counts_under_a_bound_cost_no_more_items_than_it() -> None:
-    session = session_over(*rows_of([("a", "b")] * 60), max_groups_contributed=1)
-    answer = session.sql(COUNTS.format(more=OWN))
-    assert len(answer) == 2
-    assert answer.receipt.items_charged == 3
-    assert answer.receipt.loss.rho.value == Fraction(3, 8)
-
-
 def test_counts_are_of_the_kept_groups_with_their_own_noise() -> None:
     rows = "INSERT INTO reads SELECT i, l FROM range(600) t(i), (VALUES ('a'), ('b'), ('c')) v(l)"
     session = session_over(rows, budget="0.99")
