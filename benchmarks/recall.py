@@ -1,17 +1,21 @@
-"""Recall of every mechanism, data set, k and total, for one query that spends the whole total.
+"""Recall of every mechanism, data set, k and budget, for one query that spends all of it.
 
-    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1] [--k 5 10 20 50 100 200]
-                                    [--only NAME ...] [--gaps MECHANISM]
+    python -m benchmarks run recall [--data DIR] [--trials 100] [--epsilon 1 0.3 0.1 1/5 1/20 items]
+                                    [--k 5 10 20 50 100 200] [--only NAME ...] [--gaps MECHANISM] [--rules]
 
-For each data set and total a table of mean recall, one of its deviation from trial to trial, and one of the mean number
-of labels that came back; then, for each mechanism, in which share of the cells it is within 0.03 of the best of all,
-what it loses to the best on average, and where it is furthest behind; then every cell where one mechanism, AUTO unless
-`--gaps` names another, is further behind than that. AUTO is what dpsql's planner chooses from public numbers; "AUTO of
-0.11" and "AUTO of 0.10" are the rules of earlier versions, the latter without and with a population. AUTO under a bound
-that a policy sets is compared with what keeps to the same bound. The share that such a choice could reach at best is
-that of the rule that takes one mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays
-for the conversion to rho, half is the query's (`dpsql.terms.compute_budget`). Over the data sets whose labels are a
-public list anyway the mechanisms of a known domain stand in the last rows; they do not compete.
+A budget is a total that the query spends, one of 5 or of 20 equal queries of a total of 1, or what a policy's default
+gives: k of 100 items of a total of 1, and a 20th of delta. `--rules` measures AUTO, that of 0.11, and the three
+mechanisms that they are compared with, alone.
+
+For each data set and budget a table of mean recall, one of its deviation from trial to trial, and one of the mean
+number of labels that came back; then, for each mechanism, in which share of the cells it is within 0.03 of the best of
+all, what it loses to the best on average, and where it is furthest behind; then every cell where one mechanism, AUTO
+unless `--gaps` names another, is further behind than that. AUTO is what dpsql's planner chooses from public numbers;
+"AUTO of 0.11" and "AUTO of 0.10" are the rules of earlier versions, the latter without and with a population. AUTO
+under a bound that a policy sets is compared with what keeps to the same bound. The share that such a choice could reach
+at best is that of the rule that takes one mechanism for each k and epsilon, and knows all these cells. Half of delta =
+1e-6 pays for the conversion to rho, half is the query's (`dpsql.terms.compute_budget`). Over the data sets whose labels
+are a public list anyway the mechanisms of a known domain stand in the last rows; they do not compete.
 
 A table has the mean loss of these rules to the best of limited domain, weighted Gaussian and domain discovery, and the
 worst cell, over the cells where that has 0.1. Another has the price: which share of its worst case AUTO is charged on
@@ -40,6 +44,7 @@ from accuracy import (
     MECHANISMS,
     PUBLIC_DOMAINS,
     Cell,
+    Mechanism,
     Question,
     Sample,
     measured,
@@ -53,16 +58,17 @@ from program.row import Row, Value
 
 from dpsql.mechanisms import WEIGHT_STEPS, WeightedGaussian
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, bound_weight_sum, find_open_probability
-from dpsql.quantities import Rho
+from dpsql.quantities import Delta, Rho
 
 DELTA = "1e-6"
-QUICK = {"trials": 2}
+QUICK = {"trials": 2, "epsilon": ["1", "1/5", "items"]}
 WITHIN = 0.03
 HOPELESS = 0.1  # where the best is below it, all are alike
 NOTHING = 0.02  # where the best is below it, there is as good as nothing to find
 KS = [5, 10, 20, 50, 100, 200]
 THREE = ("limited_domain", "weighted_gaussian most=100", "domain_discovery most=100")
-PRICED = ("AUTO", "AUTO of 0.11")
+RULES = ("AUTO", "AUTO of 0.11")
+ITEMS, QUERIES = 100, 20  # of a policy's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +83,27 @@ class Place:
 Table = dict[Place, dict[str, Cell]]
 
 
-def cells(log: Log, ks: Iterable[int], *, epsilon: str, trials: int) -> Table:
-    """Return the cells of one data set and total; a k that all labels would fill has none."""
-    budget, counts = terms(epsilon, DELTA), log.counts
-    mechanisms = {**MECHANISMS, **(KNOWN_DOMAIN if log.name in PUBLIC_DOMAINS else {})}
+def share(budget: str, k: int) -> tuple[Rho, Delta]:
+    """Return rho and delta of one query: of a total, of "1/n" of a total of 1, or of k of its 100 "items"."""
+    total, _, queries = budget.partition("/")
+    if budget != "items":
+        whole = terms(total, DELTA)
+        return Rho(whole.rho.value / int(queries or 1)), Delta(whole.delta.value / int(queries or 1))
+    whole = terms("1", DELTA)
+    return Rho(whole.rho.value * k / ITEMS), Delta(whole.delta.value / QUERIES)
+
+
+def cells(log: Log, ks: Iterable[int], *, epsilon: str, trials: int, mechanisms: Mapping[str, Mechanism]) -> Table:
+    """Return the cells of one data set and budget; none for a k that all labels would fill, or of too many items."""
+    counts = log.counts
     samples = [Sample(counts, log) for _ in range(trials)]
     return {
         Place(log.name, k, epsilon): {
-            name: measured([Question(sample, k, budget.rho, budget.delta) for sample in samples], mechanism)
+            name: measured([Question(sample, k, *share(epsilon, k)) for sample in samples], mechanism)
             for name, mechanism in mechanisms.items()
         }
         for k in ks
-        if k < log.size
+        if k < log.size and (epsilon != "items" or k <= ITEMS)
     }
 
 
@@ -127,6 +142,8 @@ def rules(table: Mapping[Place, Mapping[str, Cell]]) -> Iterator[Row]:
         return
     title = f"loss of recall to the best of three mechanisms, in {len(hoped)} cells where that has {HOPELESS}"
     for name in ("AUTO", "AUTO of 0.11", "AUTO of 0.10", "AUTO of 0.10 with a population", *THREE):
+        if name not in table[hoped[0]]:
+            continue
         losses = {place: max(0.0, best[place] - table[place][name].recall) for place in hoped}
         worst = max(losses, key=lambda place: losses[place])
         at = f"-{losses[worst]:.2f} ({worst.data}, k = {worst.k}, epsilon {worst.epsilon})"
@@ -141,7 +158,7 @@ def prices(table: Mapping[Place, Mapping[str, Cell]], ks: Iterable[int], *, draw
         f"best below {NOTHING}": [place for place in table if best[place] < NOTHING],
     }
     budget, nothing = terms("1", DELTA), Sample(np.zeros(0, dtype=np.int64))
-    for name in PRICED:
+    for name in RULES:
         values: dict[str, Value] = {
             f"{kind}: {len(places)} cells": sum(table[place][name].charged for place in places) / len(places)
             for kind, places in kinds.items()
@@ -217,10 +234,11 @@ def _share(losses: Mapping[Place, float], among: Sequence[Place]) -> float:
 def options(parser: ArgumentParser) -> None:
     """Add totals, k, data sets, and whose gaps are listed."""
     accuracy.options(parser, trials=100)
-    parser.add_argument("--epsilon", nargs="+", default=["1", "0.3", "0.1"])
+    parser.add_argument("--epsilon", nargs="+", default=["1", "0.3", "0.1", "1/5", "1/20", "items"])
     parser.add_argument("--k", type=int, nargs="+", default=KS)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="data sets to take")
     parser.add_argument("--gaps", metavar="MECHANISM", default="AUTO", choices=MECHANISMS, help="whose gaps to list")
+    parser.add_argument("--rules", action="store_true", help="measure AUTO and what its rules are compared with alone")
 
 
 def run(given: Namespace) -> Iterator[Row]:
@@ -230,13 +248,17 @@ def run(given: Namespace) -> Iterator[Row]:
         if given.only and log.name not in given.only:
             continue
         for epsilon in given.epsilon:
-            part = cells(log, given.k, epsilon=epsilon, trials=given.trials)
+            mechanisms = {**MECHANISMS, **(KNOWN_DOMAIN if log.name in PUBLIC_DOMAINS else {})}
+            if given.rules:
+                mechanisms = {name: MECHANISMS[name] for name in (*RULES, *THREE)}
+            part = cells(log, given.k, epsilon=epsilon, trials=given.trials, mechanisms=mechanisms)
             yield from told(log, epsilon, part)
             table |= part
-    if table:
+    if table and not given.rules:
         yield from ranks(table)
-        yield from rules(table)
         yield from gaps(table, given.gaps)
+    if table:
+        yield from rules(table)
         yield from prices(table, given.k, draws=50 * given.trials)
     yield from gate_errors(given.k)
 

@@ -43,8 +43,8 @@ def reserve_run_settle(
     grid_ms = own.terms.answer_grid_ms
     # an engine that cannot run is found out before anything is reserved
     with (
-        # Settling, and what leaving the turn takes after a failure, are inside of this grid: both can be timed.
         ledgers.mark_charge(ledgers.SETTLING) as charged,
+        # A failed statement is settled, and its turn left, within this grid: neither can be timed.
         hold_failure_to_grid(grid_ms) as start_clock,
         engines.take_turn(own.engine, stop),
     ):

@@ -1,7 +1,7 @@
 """Markers by folder, the choice of tests that `pytest` alone runs, and the examples that Hypothesis draws.
 
-Every run draws the same examples, so that a checkout passes or fails. DPSQL_FUZZ=1 draws new ones each time, fewer of
-each; a failure prints the example to keep.
+Every run draws the same few examples, so that a checkout passes or fails. DPSQL_FUZZ=1 draws new ones each time; a
+failure prints the example to keep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.fuzzing import FUZZING, examples
 ROOT = Path(__file__).parent
 MARKERS = ("properties", "engines", "server", "house")
 
-# Files of more than a minute, the longest first: a file is run by one process, and no process is to run the last alone.
+# Files of more than a minute, the longest first. One process runs a file, and at the end none is to run one alone.
 LONGEST = """
     properties/attacks/test_empty_tables.py engines/conformance/test_conformance.py
     properties/attacks/test_outer_selects.py properties/attacks/test_mutations.py properties/attacks/test_fuzz.py
@@ -25,7 +25,7 @@ LONGEST = """
     engines/postgres/test_materialized.py house/test_pages.py
 """.split()
 
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, max_examples=examples(100), deadline=None)
 settings.register_profile("fuzz", print_blob=True, max_examples=examples(100), deadline=None)
 settings.load_profile("fuzz" if FUZZING else "same")
 

@@ -275,6 +275,7 @@ def history_file() -> Path | None:
         state = Path(setting) if setting.startswith("/") else Path.home() / ".local" / "state"
         file = state / "dpsql" / "history"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made here: prompt_toolkit would follow a link, and make a file that others can read.
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             os.fchmod(descriptor, 0o600)

@@ -106,6 +106,7 @@ def write_json(body: object) -> None:
     """Write JSON in UTF-8, as its standard requires, independently of the locale."""
     sys.stdout.flush()
     text = json.dumps(body, ensure_ascii=False, indent=2)
+    # An escape such as "\u001b" means the same in JSON, and no terminal obeys it.
     text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
     sys.stdout.buffer.write(text.encode() + b"\n")
     sys.stdout.buffer.flush()

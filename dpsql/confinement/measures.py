@@ -92,6 +92,7 @@ def leave_network(*, with_user_namespace: bool = True) -> bool:
         return False
     library, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    # 0 is success: root needs no user namespace for it.
     if not library.unshare(_NEW_NETWORK):
         return True
     if not with_user_namespace or library.unshare(_NEW_USER | _NEW_NETWORK):
@@ -152,6 +153,7 @@ def forbid_files(readable: Iterable[Path], *, writable: Path | None) -> bool:
     version = library.syscall(_CREATE_RULESET, None, 0, _VERSION)
     if version < 1:
         return False
+    # The newest entry that this kernel's version knows: later ones count as 0.
     rights, size = (max(known.items(), key=lambda one: one[0] * (one[0] <= version))[1] for known in (_RIGHTS, _SIZES))
     rules = _Ruleset(rights, 3, 3)  # both rights of TCP, which nothing below allows; both scopes
     ruleset = library.syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0)
@@ -189,6 +191,7 @@ def drop_capabilities() -> bool:
     library.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)
     header, sets = _CapabilityHeader(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
     library.capset(ctypes.byref(header), ctypes.byref(sets))
+    # Not 0, so that a call which fills nothing in is not read as success.
     found = (ctypes.c_uint32 * 6)(*[1] * 6)
     return not library.capget(ctypes.byref(header), ctypes.byref(found)) and not any(found)
 
@@ -257,6 +260,7 @@ def main(words: list[str]) -> None:
     leave_shared_memory()
     if whom:
         user, group = whom.split(":")
+        # Groups first: after setuid there is no right to change them.
         os.setgroups([])
         os.setgid(int(group))
         os.setuid(int(user))
@@ -271,6 +275,7 @@ def main(words: list[str]) -> None:
     has_files = forbid_files(map(Path, [*readable, *_LIBRARIES, *_DEVICES]), writable=Path(folder))
     has_capabilities = drop_capabilities()
     end_with_parent(signal.SIGQUIT)
+    # The parent may have ended before the signal at its end was asked for.
     if os.getppid() != parent:
         return
     is_filtered, start = filter_server(words[end + 1 :], os.environ)

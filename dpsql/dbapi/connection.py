@@ -163,6 +163,7 @@ class Connection:
     def ask(self, operation: str, parameters: ParameterValues) -> Answer:
         """Run a statement in the session, after those of other threads, and return its answer."""
         with self._shared.lock:
+            # Under the lock: another thread may have closed the connection while this one waited.
             self.require_open()
             return self._shared.session.sql(operation, parameters, implicit=self.implicit, consent=self.consent)
 

@@ -122,9 +122,12 @@ class DPSQLDialect(default.DefaultDialect):
     def connect(self, *arguments: Any, **settings: Any) -> Any:
         """Return a connection to the session of this engine, which is opened for the first and closed with the last."""
         with self._turn:
+            # After fork() a child opens a session of its own: it must not use connections of SQLite that the parent
+            # opened.
             if self._latest is not None and self._process == os.getpid():
                 try:
                     return self._latest.another()
+                # All its connections were closed, and the session with the last.
                 except dbapi.InterfaceError:
                     pass
             self._latest, self._process = dbapi.connect(*arguments, **settings), os.getpid()

@@ -82,6 +82,7 @@ def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]
     SELECT a FROM t TOP 5 PRIVATE        SELECT a FROM t QUALIFY mark
     """
     tokens = normalize_calls(tokens)
+    # POSITION(? IN concat(?, a)) is STRPOS(concat(?, a), ?) now: the values would change places.
     marks = [token.start for token in tokens if token.token_type == TokenType.PLACEHOLDER]
     if marks != sorted(marks):
         raise ParseError("Write $1, $2 for ?: the text comes to stand before what is looked for in it.")
@@ -90,6 +91,7 @@ def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]
     for start in _find_starts(tokens):
         end = next(at for at in range(start, len(tokens)) if _word_of(tokens, at) == "private") + 1
         if kind_of(tokens, start - 1) != "SELECT":
+            # PER country: two tokens.
             end += 2 * (_word_of(tokens, end) == "per")
             if _word_of(tokens, end) == "with" and kind_of(tokens, end + 1) == "L_PAREN":
                 end = _find_closing(tokens, end + 1)
@@ -98,6 +100,7 @@ def _mark_clauses(sql: str, tokens: list[Token]) -> tuple[list[Token], list[str]
         mark = _mark(sql, tokens[start:end], clauses=clauses)
         distinct = tokens[end : end + 1] if kind_of(tokens, end) == "DISTINCT" else []
         end += len(distinct)
+        # SELECT TOP 5 PRIVATE DISTINCT a becomes SELECT DISTINCT mark, a.
         taken[start] = end, [*distinct, mark, _make_like(mark, TokenType.COMMA, text=",")]
         nodes = split(nest(tokens[end:]).nodes, {"R_PAREN", "SEMICOLON"})[0]  # up to where the query ends
         options = [one for one, other in pairwise(nodes) if kinds_of((one, other)) == ["WITH", "L_PAREN"]]
@@ -125,6 +128,7 @@ def _find_starts(tokens: list[Token]) -> list[int]:
     kinds = kinds_of(tokens)
     for at in range(len(tokens)):
         if _word_of(tokens, at) == "top":
+            # TOP 5 PRIVATE and TOP ? PRIVATE have one token between, TOP :k PRIVATE and TOP $1 PRIVATE two.
             ends = (end for end in (at + 2, at + 3) if _word_of(tokens, end) == "private")
             starts += [at] if any(_OF_K.issuperset(kinds[at + 1 : end]) for end in ends) else []
     return starts
@@ -195,10 +199,12 @@ def _write_quantile(group: exp.WithinGroup) -> exp.Expression:
     ordered = order.expressions if isinstance(order, exp.Order) else []
     if not isinstance(call, exp.Anonymous) or NAMES.search(call.name) is None or len(ordered) != 1:
         return group
+    # PERCENTILE_CONT(0.9, bounds ...) WITHIN GROUP (ORDER BY x): the quantile is the first argument.
     wanted, *bounds = call.expressions
     if ordered[0].args.get("desc"):
         if not (isinstance(wanted, exp.Literal) and not wanted.is_string):
             raise ParseError(f"Write {call.name} of an ascending order, or a number for the quantile.")
+        # The 0.9 quantile from above is the 0.1 quantile; a Decimal keeps 1 - 0.9 from becoming 0.09999999999999998.
         wanted = exp.Literal.number(str(1 - Decimal(wanted.name)))
     return exp.Anonymous(this=call.this, expressions=[ordered[0].this, wanted, *bounds])
 

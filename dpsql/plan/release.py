@@ -437,7 +437,7 @@ def decode_steps(steps: Sequence[int | Fraction], measure: Measure) -> pa.Array:
     import pyarrow as pa
 
     step = _find_step(measure)
-    values = (each * step for each in steps)
+    values = steps if step == 1 else [each * step for each in steps]
     if measure.type.family is Family.INTEGER:
         return int64_array(min(max(round(value), -_LARGEST), _LARGEST) for value in values)
     if measure.type.family is Family.DOUBLE:

@@ -226,6 +226,7 @@ class Policy:
 
     def with_budget(self, budget: Budget) -> Policy:
         """Return this policy with another budget; limits of analysts may exceed it."""
+        # Not replace(), which would check the limits of analysts against the new total.
         other = copy(self)
         fill(other, budget=budget)
         return other
@@ -323,9 +324,8 @@ def default_analyst() -> str | None:
 # Suggestion of epsilon and delta for a start, from public numbers alone. An item of epsilon e ranks two counts that
 # differ by g units in their right order with probability 1 / (1 + exp(-e g)). The total is what so many items of
 # e^2 / 8 come to, by the conversion of Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Corollary 13; `maths.md`
-# 2.3)
-# at the best of a few orders alpha, each of which is sound. This package cannot import the accounting; tests check that
-# the two agree.
+# 2.3) at the best of a few orders alpha, each of which is sound. This package cannot import the accounting; tests check
+# that the two agree.
 _ODDS = 19  # 95 of 100
 _LARGEST_DELTA = 6  # as a negative power of ten
 _WEAK = 10
@@ -345,6 +345,7 @@ def separated(users: int) -> int:
     if not 1 <= users <= _MOST_USERS:
         reason = f"The number of users must be at least 1 and at most {_MOST_USERS}."
         raise PolicyError("policy-range", reason, hint="A rough number is enough, and a public one.", place="users")
+    # sqrt(users) / 2, rounded up without a float: 10,000 and 9,999 users come to 50, 10,001 to 51.
     return math.isqrt(users - 1) // 2 + 1
 
 
@@ -364,6 +365,7 @@ def suggested(items: int, *, users: int) -> tuple[Fraction, Fraction]:
 
 def _least_power(users: int) -> int:
     """Return the least m with 10^-m <= users^-1.5."""
+    # Both sides are squared, so that whole numbers are compared.
     return next(m for m in range(15) if 10 ** (2 * m) >= users**3)
 
 
@@ -373,6 +375,8 @@ def _epsilon(rho: float, level: float) -> float:
 
 
 def _at(rho: float, level: float, *, order: float) -> float:
+    # alpha rho + (log(2 / delta) + (alpha - 1) log(1 - 1 / alpha) - log(alpha)) / (alpha - 1); one half of delta is for
+    # this, the other one for the queries.
     return (1 + order) * rho + (level - order * math.log1p(1 / order) - math.log1p(order)) / order
 
 

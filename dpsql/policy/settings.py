@@ -267,6 +267,7 @@ class EngineSettings:
 
     def for_worker(self, count: int) -> EngineSettings:
         """Return the settings of one of so many processes that together have the memory of these."""
+        # One DuckDB alone takes 80 % of the machine's memory by default.
         memory = _machine_share(0.8 / count) if self.memory_limit is None else _divide(self.memory_limit, count)
         return self if count == 1 else replace(self, memory_limit=memory)
 

@@ -87,6 +87,7 @@ _COPY = "Write its tables as Parquet, COPY (FROM events) TO 'events.parquet' in 
 _NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
+# `passfile=` is followed by a path, and not by a password.
 _HIDDEN = r"\w*(?:pass(?!file=)|pwd|token|secret|(?:api|access|account|private|shared)_?key|signature)"
 _SECRET_OPTION = re.compile(rf"(?!.*\.jwt_private_key$).*?{_HIDDEN}.*", re.IGNORECASE | re.DOTALL)  # which is a path
 _SETTING = re.compile(rf"(?!{_HIDDEN})[a-z_]+=[^#;]*", re.IGNORECASE)
@@ -153,6 +154,7 @@ class DataSource:
     def __str__(self) -> str:
         if self.path is not None:
             return self.url
+        # A password may have an @ in it: the last one ends it.
         before, at, rest = self.url.partition(":")[2].rpartition("@")
         user, colon, _ = before.removeprefix("//").partition(":")
         who = f"//{user if _USER.fullmatch(user) else '***'}{':***' if colon else ''}@" if at else ""

@@ -70,6 +70,7 @@ class ColumnBounds:
         """Return the least and the most that so many rows of a unit add up to; None where nothing bounds them."""
         ends = [] if self.max is None else [(self.min or Fraction(0), self.max)]
         if self.each is not None and rows is not None:
+            # A unit may have fewer rows, or none: 0 is always between the ends.
             ends.append((min(self.each[0] * rows, Fraction(0)), max(self.each[1] * rows, Fraction(0))))
         return (max(low for low, _ in ends), min(high for _, high in ends)) if ends else None
 

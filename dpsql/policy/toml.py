@@ -33,6 +33,7 @@ _KEY = r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'"""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _KEY_AND_DOT = re.compile(rf"[ \t]*({_KEY})[ \t]*(\.)?")
 _TOKEN = re.compile(
+    # A text may end in up to two quotes of its own before the three that close it.
     r'''  (?P<text> """(?:[^\\]|\\.)*?"{3,5} | \'\'\'.*?\'{3,5} | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' )
         | (?P<comment> \#[^\n]* )
         | (?P<open> [\[{] ) | (?P<close> [\]}] ) | (?P<newline> \n )''',
@@ -360,6 +361,7 @@ def write_bounds(path: str | Path, table: str, *, bounds: BoundsTable) -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(edited)
+            # mkstemp() makes a file that its owner alone can read.
             shutil.copymode(target, draft)
             Path(draft).replace(target)
         except BaseException:

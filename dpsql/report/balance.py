@@ -260,6 +260,7 @@ def compute_balance(
 def count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
     """Return how many queries fit one after another, each reserved at `worst` and then settled at `loss`."""
     spare = remaining.refundable - worst.refundable
+    # n queries fit if n - 1 losses leave room for one more worst case.
     admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
     return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted
 

@@ -298,9 +298,11 @@ def _find_larger_epsilon(
     largest = min(find_epsilon_within(left, plan.worst_items), terms.limits.max_epsilon.value)
     if largest <= now:
         return None
+    # Tried are the steps of the third digit of the largest: 0.871, 0.870, 0.869 ...
     exponent = Decimal(largest.numerator / largest.denominator).adjusted() - 2
     most, least = (int(value / Fraction(10) ** exponent) for value in (largest, now))
     steps = _find_last(most - least - 1, lambda below: is_run(Decimal(most - below).scaleb(exponent)))
+    # 0 steps down is the largest itself, which has not been tried yet.
     found = Decimal(most - steps).scaleb(exponent)
     return found if steps or is_run(found) else None
 

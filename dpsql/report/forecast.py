@@ -233,6 +233,7 @@ def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     bound = affordable // len(plan.query.measures or [None])
     if clause.shape == "all" and bound:
         fits.append(f"{before}WITH (max_groups_contributed = {bound}){after} at this epsilon")
+    # The most keys whose items are affordable: plan.items() rises with k.
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
     if clause.shape == "top" and keys and plan.takes(keys, plan.epsilon.value):
         options = ", ".join(filter(None, [f"k_bar = {keys}" if clause.is_adaptive else "", delta]))

@@ -85,6 +85,8 @@ class FreeAnswers:
         if query.explained:
             return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
         if not has_scan(query):
+            # Without a table DuckDB computes it, and its text is DuckDB's, whatever the engine of the tables speaks.
+            # One row more than an answer may have shows that there are too many.
             rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1))
             computed = self.evaluator.compute({}, rewritten, stop=within(_CONSTANT_SECONDS, stop))
             return rename_outputs(query, computed)

@@ -490,6 +490,8 @@ class _Resources:
         with self._changed:
             lock = self._session_locks.setdefault(analyst, threading.Lock())
         with lock:
+            # Looked at under the lock that close() takes for each analyst: a session that is opened after it would
+            # never be closed.
             if self._is_closed:
                 raise _service_stopping()
             if analyst not in self.sessions:

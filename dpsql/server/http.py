@@ -231,6 +231,7 @@ def _pass_on(transport: asyncio.Transport, data: bytes) -> None:
     """Give bytes that were read already to the protocol that has the transport now."""
     protocol = transport.get_protocol()
     if isinstance(protocol, asyncio.BufferedProtocol) and not transport.is_closing():
+        # asyncio's TLS protocol is buffered: bytes are put into its buffer, and then announced.
         memoryview(protocol.get_buffer(len(data)))[: len(data)] = data
         protocol.buffer_updated(len(data))
 

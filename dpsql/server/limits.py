@@ -70,6 +70,7 @@ class Throttle:
         now = self._clock()
         with self._lock:
             for key, rule in self._list_keys(name, find_network(address)):
+                # Popped and added again, so that the oldest failure stays first and is dropped first.
                 found = self._failures.pop(key, None)
                 count = 1 if found is None or now - found.last > _FAILURES_EXPIRE else found.count + 1
                 over = count - rule.free
@@ -91,6 +92,7 @@ class Throttle:
         now = self._clock()
         with self._lock:
             left, since = self._statements.pop(name, (float(self._per_minute), now))
+            # A token bucket: it fills by the limit in a minute, and each statement takes one.
             left = min(float(self._per_minute), left + (now - since) * self._per_minute / _MINUTE)
             is_allowed = left >= 1.0
             self._statements[name] = left - is_allowed, now

@@ -151,6 +151,7 @@ class EngineQueue:
                 if not self._running[analyst]:
                     del self._running[analyst]
             elif analyst in self._waiting:
+                # By identity, since empty lists are equal.
                 self._waiting[analyst] = deque(each for each in self._waiting[analyst] if each is not granted)
                 if not self._waiting[analyst]:
                     del self._waiting[analyst]
@@ -333,6 +334,8 @@ class QueuedEngine:
                         finally:
                             self._turn.current = None
             except EngineError:
+                # Where the engine was not ready in time it raises because `should_stop` said so, which is no failure of
+                # the statement.
                 if is_ready or not is_late():
                     raise
             if not is_ready:
@@ -549,6 +552,7 @@ class LoopShare:
     @coroutine
     def measure(self, work: Coroutine[Any, None, Result]) -> Generator[Any, None, Result]:
         """Return the result of `work`, and measure how long the event loop works on it."""
+        # The coroutine is driven by hand: each step between two awaits is timed, and what it awaits is passed on.
         resume: Callable[[], object] = partial(work.send, None)
         while True:
             self._began = time.thread_time()

@@ -66,6 +66,7 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     service = Service(database, policy)
     gateway = Gateway(service, users, telemetry, Throttle(policy.server.statements_per_minute))
+    # The usual hook prints the text of an error, which could contain values.
     usual, threading.excepthook = (
         threading.excepthook,
         lambda fault: telemetry.log("fault", kind=fault.exc_type.__name__, where="thread"),
@@ -207,6 +208,7 @@ def _notify_systemd(state: str) -> None:
     place = os.environ.get("NOTIFY_SOCKET")
     if place:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            # @ stands for an abstract socket, whose name begins with NUL.
             channel.connect("\0" + place[1:] if place.startswith("@") else place)
             channel.send(state.encode())
 

@@ -105,6 +105,7 @@ def has_password(verifier: Verifier, password: str) -> bool:
     """Return whether a verifier is that of a password, in constant time."""
     candidate = password if len(password) <= _MAX_COMPUTED else ""
     computed = derive_verifier(candidate, verifier.salt, iterations=verifier.iterations)
+    # A password that is too long was computed as "", and is wrong whatever comes out.
     return hmac.compare_digest(computed.stored_key, verifier.stored_key) and candidate == password
 
 
@@ -448,6 +449,7 @@ def _replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(target)
+    # A rename is durable only once its folder is flushed.
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -343,6 +343,7 @@ def find_excess(query: SuiteQuery, among: Neighbours, *, kit: Kit) -> str:
     read = [_read(whole, held, kit=kit) for held in (among.together, among.without, among.alone)]
     if found.has_total:
         totals = [table.column(table.num_columns - 1).to_pylist() for table in read]
+        # The number of units is the same in every row, and one unit raises it by 1 or, without a row that counts, by 0.
         if any(len(set(each)) > 1 for each in totals) or (
             all(totals) and not totals[0][0] - totals[1][0] == totals[2][0] <= 1
         ):

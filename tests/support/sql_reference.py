@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import cache
+from typing import TypeVar
 
 import duckdb
 
@@ -38,6 +39,11 @@ __all__ = [
     "corpus_catalog",
     "corpus_tables",
     "counts",
+    "drop_unit",
+    "fill",
+    "find_moves",
+    "insert",
+    "keep_unit",
     "nasty_tables",
     "outer_select",
     "private",
@@ -50,6 +56,7 @@ __all__ = [
 ]
 
 Row = tuple[object, ...]
+Key = TypeVar("Key")
 LONGEST = 5.0  # seconds of this thread: most take milliseconds, the longest list a third of one, a bomb minutes
 TOP_ARTICLES = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
@@ -106,7 +113,13 @@ NASTY_COLUMNS = {
 }
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
+def fill(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
+    """Let a table hold these rows and no others."""
+    con.execute(f"DELETE FROM {table}")
+    insert(con, table, rows)
+
+
+def insert(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
     if rows:
         places = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
         con.execute(f"INSERT INTO {table} VALUES {places}", [value for row in rows for value in row])
@@ -131,11 +144,9 @@ def corpus_tables() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
     con.execute(_ALONE)
     con.execute(_CORPUS)
-    _insert(con, "reads", _corpus_rows())
-    _insert(con, "likes", [(unit, f"a{unit % 4}", None) for unit in range(10)])
-    _insert(
-        con, "users", [(u, None if u % 9 == 0 else 10 + u * 2, ["Berlin", "Paris", None][u % 3]) for u in range(30)]
-    )
+    insert(con, "reads", _corpus_rows())
+    insert(con, "likes", [(unit, f"a{unit % 4}", None) for unit in range(10)])
+    insert(con, "users", [(u, None if u % 9 == 0 else 10 + u * 2, ["Berlin", "Paris", None][u % 3]) for u in range(30)])
     return con
 
 
@@ -152,10 +163,10 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
     con.execute("CREATE TABLE names(unit BIGINT, label VARCHAR)")
     con.execute("CREATE TABLE notes AS SELECT i % 60 AS about, ['a', 'A', 'b'][1 + i % 3] AS word FROM range(200) t(i)")
     con.execute("INSERT INTO notes VALUES (NULL, 'a'), (-1, 'b'), (3, NULL)")
-    _insert(
+    insert(
         con, "public", [("a", "first", 0), ("a", "again", 1), ("A", "upper", 5), ("", None, None), (None, "null", 7)]
     )
-    _insert(con, "names", [(1, "one"), (2, "two"), (None, "nobody")])
+    insert(con, "names", [(1, "one"), (2, "two"), (None, "nobody")])
     if not empty:
         longest = max(len(values) for _, values in NASTY_COLUMNS.values())
         rows: list[Row] = []
@@ -163,7 +174,7 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
             unit = None if at % 11 == 10 else 1 if at % 2 == 0 else at % 5
             values = [_cycled(values, at, step) for step, (_, values) in enumerate(NASTY_COLUMNS.values())]
             rows.append((at, unit, *values))
-        _insert(con, "nasty", rows)
+        insert(con, "nasty", rows)
     return con
 
 
@@ -238,6 +249,21 @@ def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | N
     found = {same(row[:width]): row[width] for row in rows}
     assert len(found) == len(rows), "two groups print alike"
     return found
+
+
+def drop_unit(rows: Sequence[Row], unit: object) -> list[Row]:
+    """Return the rows of all units but one, which stands first in a row."""
+    return [row for row in rows if row[0] != unit]
+
+
+def keep_unit(rows: Sequence[Row], unit: object) -> list[Row]:
+    """Return the rows of one unit."""
+    return [row for row in rows if row[0] == unit]
+
+
+def find_moves(before: Mapping[Key, int], after: Mapping[Key, int]) -> dict[Key, int]:
+    """Return by how much more each group has before than after, also where that is 0."""
+    return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
 
 
 def same(values: Iterable[object]) -> Row:

@@ -107,6 +107,7 @@ class Cluster:
         except (OSError, subprocess.SubprocessError, KeyError):
             self._end()
             raise unavailable_error() from None
+        # The first finalizer would remove the folder of a running server; the second one also ends that server.
         self._end.detach()
         self._end = weakref.finalize(self, _removed, scratch, process, owner=os.getpid())
         self._process = process

@@ -286,10 +286,14 @@ class Shadow:
         is_usable = known and known not in _OURS and not known.startswith("pg_")
         name = known if is_usable else "analyst"  # PostgreSQL or we have another use for it
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
+        # BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE ROLE ada LOGIN; SET TRANSACTION READ ONLY;
+        # SET LOCAL SESSION AUTHORIZATION ada
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{''.join(f'{each};' for each in definitions)}"
         with self._lock:
             own = self._roles.setdefault(name, threading.Lock())
         try:
+            # One statement of a user at a time: CREATE ROLE of one name in two open transactions would wait for the
+            # other's end.
             with _turn(own), _turn(self._turns), self._connection() as connection:
                 role = pq.Escaping(connection).escape_identifier(name.encode())
                 switch = b"LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION " + role
@@ -298,6 +302,7 @@ class Shadow:
                     check_result(connection, started)
                     return act(connection)
                 finally:
+                    # The role, the settings and the views end with the transaction.
                     if connection.status == pq.ConnStatus.OK:
                         connection.exec_(b"ROLLBACK")
         except psycopg.Error:
@@ -310,6 +315,7 @@ class Shadow:
             if self._closed:
                 raise CatalogError("57P01", "The server is stopping.")
             connection = self._idle.pop() if self._idle else None
+        # An idle connection may be dead: an empty statement finds out.
         if connection is None or connection.exec_(b"").status != pq.ExecStatus.EMPTY_QUERY:
             connection = connect(self._conninfo)
         try:
@@ -446,6 +452,8 @@ def read_rows(
     A connection whose rows were not all read is closed. Raises `CatalogError`, and what `hold` raises.
     """
     reader = _RowReader(connection, hold)
+    # A Bind: portal and statement, both without a name; the formats of the values; the values; the formats of the
+    # columns.
     parts = [bytes(2), _pack_codes([int(each.is_binary) for each in parameters]), struct.pack("!H", len(parameters))]
     for each in parameters:
         parts += [struct.pack("!i", -1 if each.value is None else len(each.value)), each.value or b""]
@@ -461,6 +469,7 @@ def read_rows(
     except OSError:
         raise lost_error() from None
     finally:
+        # Rows that were not read would be taken for the answer to the next statement.
         if not reader.is_complete:
             connection.finish()
     if reader.failure is not None:
@@ -512,6 +521,7 @@ class _RowReader:
                 ends, start = [], stop
             at = stop
         self._add_rows(start, ends)
+        # What is left is the beginning of a message, or nothing.
         del data[:at]
 
     def _add_rows(self, start: int, ends: Sequence[int]) -> None:

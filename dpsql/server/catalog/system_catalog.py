@@ -101,6 +101,7 @@ class RowBlocks:
         at = bisect_right(self._starts, start) - 1
         while start < stop:
             data, ends = self._blocks[at]
+            # `ends` has the position behind each row of the block; the first row begins at 0.
             first, last = start - self._starts[at], min(stop - self._starts[at], len(ends))
             yield data, array("I", [ends[first - 1] if first else 0]) + ends[first:last]
             at += 1
@@ -130,6 +131,7 @@ class RowWriter:
                 data += part
         else:
             data += b"".join(split_row(row))
+        # The length counts itself, and not the type before it.
         _LENGTH.pack_into(data, start + 1, len(data) - start - 1)
         self._ends.append(len(data))
         if len(data) >= _BLOCK:
@@ -342,6 +344,7 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     if next((word for word in words if word != "("), "") not in _STARTS:
         return False
     relations, is_system = list[tuple[str, ...]](), False
+    # WITH v AS (...) and WITH v AS NOT MATERIALIZED (...).
     ctes = {names[at] for at in range(len(tokens)) if words[at + 1] == "as" and words[at + 2] in {"(", "not"}}
     private = {ascii_lower(name) for name in tables}
     for parts in _find_relations(tokens):

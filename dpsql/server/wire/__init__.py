@@ -226,6 +226,7 @@ class Wire:
         own = {"server_version": f"{router.version} (dpsql)", "session_authorization": user.name}
         reported = {name: own[name] if name in PER_CONNECTION else settings.get(name.lower()) for name in REPORTED}
         key = draw_bytes(_LONG_KEY if startup.minor >= _LONG_KEY_MINOR else _SHORT_KEY)
+        # Numbers go round from 1 to 2**31 - 1, past those in use.
         number = self._last_number % _MAX_NUMBER + 1
         while number in self._connections:
             number = number % _MAX_NUMBER + 1
@@ -320,6 +321,7 @@ class Conversation:
 
     def cancel(self) -> None:
         """Cancel the statement that runs, if one does; a private one goes on in its thread and is stored."""
+        # Between two messages no statement runs, and a late request must not hit the next one.
         if self._receiving is None and not self._execution.cancelled.done():
             self._execution.cancelled.set_result(None)
 
@@ -347,6 +349,7 @@ class Conversation:
             if kind == b"X":
                 return
             await self._loop_share.give_way(self._execution.analyst)
+            # After an error of the extended protocol all messages up to the next Sync (S) are skipped.
             if not self._is_skipping or kind == b"S":
                 self._execution.cancelled = asyncio.get_running_loop().create_future()
                 await self._answer(received)
@@ -369,6 +372,7 @@ class Conversation:
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
+            # The cancellation was that of `stop`, and ends here; else the timeouts below would take it for their own.
             task.uncancel()
         finally:
             self._receiving = None
@@ -396,6 +400,7 @@ class Conversation:
             failure.__traceback__ = None  # whose frames hold rows, and would refer to the error
             if not isinstance(error, WireError | Malformed | Error):
                 self._telemetry.log_fault(error, surface=SURFACE)
+            # FunctionCall (F) ends with ReadyForQuery, as a simple query does.
             is_simple = isinstance(received, codec.QueryMessage) or received == codec.BareMessage(b"F")
             await self._send_failure(failure, is_simple=is_simple)
 
@@ -414,6 +419,7 @@ class Conversation:
                 await self._bind(received)
             case codec.NameMessage(kind=b"D", of=of, name=name):
                 await self._describe(of, name)
+            # Close (C): closing what is not there is no error.
             case codec.NameMessage(of=of, name=name):
                 (execution.objects.statements if of == "S" else execution.objects.portals).pop(name, None)
                 self._channel.send(message(b"3"))
@@ -447,6 +453,7 @@ class Conversation:
         """Return the messages to send before the next reply: notices, and reported settings that have changed."""
         notices, self._execution.notices = self._execution.notices, []
         settings = self._execution.transaction.settings
+        # Settings are replaced and never changed: the same object has the same values.
         if settings is self._announced:
             return notices
         self._announced = settings
@@ -472,6 +479,7 @@ class Conversation:
     async def _run_text(self, text: str) -> None:
         """Run the statements of a text in order, up to the first that fails."""
         execution = self._execution
+        # As in PostgreSQL, a simple query ends the unnamed statement and the unnamed portal.
         execution.objects.statements.pop("", None)
         execution.objects.portals.pop("", None)
         statements = await execution.parse(text)
@@ -500,6 +508,7 @@ class Conversation:
         execution = self._execution
         prepared = execution.objects.find_statement(received.statement)
         execution.check_may_run(prepared.statement)
+        # For its checks alone.
         expand_formats(received.formats, len(received.values))
         if received.values or prepared.types or isinstance(prepared.statement.command, commands.CancelBackend):
             count = len((await execution.describe(prepared)).parameters)

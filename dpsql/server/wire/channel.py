@@ -160,6 +160,7 @@ class Channel:
             self._unread = size + 1
             self._drop_unread()
             raise refused
+        # The length counts itself, and not the type before it.
         if len(self._in) <= size:
             return None
         data = bytes(self._in[HEAD.size : size + 1])
@@ -318,7 +319,9 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
         reason = "Connections from other machines must be encrypted."
         raise WireError("28000", reason, hint="Connect with sslmode=require.", fatal=True)
     _check_admission(gateway, name, address=address)
+    # An unknown name gets an invented verifier, so that the exchange does not tell which names exist.
     exchange = Exchange(gateway.users.verifier(name))
+    # 10, 11 and 12 are AuthenticationSASL, SASLContinue and SASLFinal; 0 is AuthenticationOk.
     channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
     mechanism, _, rest = (await _receive_step(channel, limits)).partition(b"\0")
     if mechanism != MECHANISM.encode():
@@ -391,6 +394,7 @@ class Exchange:
         proof = _decode_base64(found["proof"])
         if len(proof) != len(signature):
             raise Malformed("The proof of the login has a wrong length.")
+        # RFC 5802: ClientProof is ClientKey XOR ClientSignature, and StoredKey is the hash of ClientKey.
         key = bytes(mine ^ theirs for mine, theirs in zip(signature, proof, strict=True))
         if not hmac.compare_digest(hashlib.sha256(key).digest(), self._verifier.stored_key):
             return None

@@ -263,6 +263,7 @@ def parse_message(kind: bytes, data: bytes) -> Message:
             found = QueryMessage(body.text())
         case b"P":
             name, text = body.text(), body.text()
+            # An OID is unsigned, and int32() reads a sign.
             found = ParseMessage(name, text, tuple(body.int32() & 0xFFFFFFFF for _ in range(body.count())))
         case b"B":
             portal, statement, formats = body.text(), body.text(), body.codes()
@@ -335,6 +336,7 @@ def row_description(columns: Sequence[WireColumn], formats: Iterable[int]) -> by
     """Return the message that describes columns, each in its format."""
     parts = [_INT16.pack(len(columns))]
     for column, code in zip(columns, formats, strict=True):
+        # The field of the struct is signed, an OID is not.
         oid = column.oid - (1 << 32) if column.oid >= 1 << 31 else column.oid
         parts += [_encode_cstring(column.name), _COLUMN.pack(0, 0, oid, column.size, column.modifier, code)]
     return message(b"T", *parts)

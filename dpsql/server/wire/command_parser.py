@@ -261,6 +261,7 @@ def _read_only() -> WireError:
 
 def _parse_set(reader: CommandReader) -> Command:
     scope = reader.accept("SESSION", "LOCAL")
+    # SET TRANSACTION ..., and SET SESSION CHARACTERISTICS AS TRANSACTION ...: no mode changes anything.
     if reader.peek() == "CHARACTERISTICS" or reader.accept("TRANSACTION"):
         reader.read_rest()
         return Set("transaction", "")
@@ -274,15 +275,18 @@ def _parse_set(reader: CommandReader) -> Command:
     else:
         is_time_zone = reader.peek() == "TIME"
         name = _parse_setting_name(reader)
+        # SET TIME ZONE 'UTC' and SET ROLE ada have neither = nor TO.
         if not is_time_zone and (name != "role" or reader.peek() in {"=", "TO"}):
             reader.expect("=", "TO")
     words = reader.read_rest()
     if not words:
         raise reader.syntax_error()
+    # SET TIME ZONE LOCAL means the default, too.
     if len(words) == 1 and word_of(words[0]) in {"DEFAULT", "LOCAL"}:
         return Set(name, None, local=scope == "LOCAL")
     value = ""
     for word in words:
+        # SET x = a, b is "a, b", and SET x = - 1 is "-1".
         blank = "" if not value or word.text == "," or value[-1:] in "-+ " else " "
         value += blank + value_of(word) + (" " if word.text == "," else "")
     return Set(name, value.strip(), local=scope == "LOCAL")
@@ -383,6 +387,7 @@ def _parse_explain(reader: CommandReader) -> Command | None:
     """Parse EXPLAIN with options; EXPLAIN alone is a query of the session."""
     options = dict[str, str]()
     if reader.peek() == "(":
+        # EXPLAIN (SELECT ...) has no options, and a query in parentheses.
         if reader.peek(1) in _QUERIES:
             return None
         reader.accept("(")
@@ -395,6 +400,7 @@ def _parse_explain(reader: CommandReader) -> Command | None:
             options[name] = "" if name == "VERBOSE" else "ON"
     if not options:
         return None
+    # EXPLAIN (COSTS OFF) is answered as text, as PostgreSQL does; EXPLAIN VERBOSE with dpsql's own two columns.
     layout = options.get("FORMAT", "TEXT" if reader.last.text == ")" else "")
     if any(options.get(name, "OFF") not in {"FALSE", "OFF", "0"} for name in ("ANALYZE", "ANALYSE")):
         reason = "EXPLAIN ANALYZE would run the statement, and a private query is charged when it runs."
@@ -410,6 +416,7 @@ def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the 
         _, start, stop = reader.read_parentheses()
     else:
         start, stop = reader.read_relation()
+        # COPY t TO STDOUT is COPY (SELECT * FROM t) TO STDOUT.
         columns = "*"
         if reader.peek() == "(":
             words, _, _ = reader.read_parentheses()
@@ -425,6 +432,7 @@ def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the 
             name, value = reader.read_name().lower(), ""
             if reader.peek() == "(":
                 words, _, _ = reader.read_parentheses()
+                # FORCE_QUOTE (a, b): the names, with NUL between them.
                 value = "\0".join(value_of(word) for word in words if word.text != ",")
             elif reader.peek() not in {",", ")"}:
                 value = value_of(reader.next_word())

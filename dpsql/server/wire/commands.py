@@ -305,6 +305,7 @@ class CommandReader:
         if block is None or block.closing is None or block.closing.text != ")":
             raise self.syntax_error()
         words, start = flatten(block.nodes), self.last.end + 1
+        # The words inside, and the closing bracket.
         self._at += len(words) + 1
         return words, start, block.closing.start
 

@@ -84,6 +84,8 @@ class View:
             type_ += f"({modifier >> 16}, {modifier & 0xFFFF})" if is_sized else ""
             cells.append(f"NULL::{type_} AS {quote_name(column.name)}")
         unread = "WHERE (SELECT 'A temporary view cannot be read together with system catalogs.'::text)::boolean"
+        # CREATE TEMPORARY VIEW v AS SELECT NULL::bigint AS n WHERE (SELECT '...'::text)::boolean
+        # Who reads it gets an error with these words.
         created = f"CREATE TEMPORARY VIEW {quote_name(name)} AS SELECT {', '.join(cells)} {unread}"
         return cls(query, columns, f"{created}; GRANT SELECT ON pg_temp.{quote_name(name)} TO PUBLIC")
 
@@ -129,6 +131,8 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     used = [name for name in names if name in views and name not in own]
     if not used:
         return source
+    # SELECT * FROM v
+    # WITH "v" AS (SELECT ...) SELECT * FROM v
     ctes = ", ".join(f"{quote_name(name)} AS ({views[name].query}\n)" for name in used)  # a query may end in a comment
     if word_of(first) == "WITH":
         following = words[start + 1] if start + 1 < len(words) else first
@@ -136,6 +140,7 @@ def expand_views(source: StatementText, views: Mapping[str, View]) -> StatementT
     else:
         at, inserted = first.start, f"WITH {ctes} "
     text = source.text[:at] + inserted + source.text[at:]
+    # Positions behind the inserted text are those of the text that was sent, so that `before` may be negative.
     return StatementText(text, source.before - len(inserted))
 
 

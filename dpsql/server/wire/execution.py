@@ -157,6 +157,7 @@ class Execution:
             case commands.SetConfig():
                 shape = Shape((), describe_columns(_CONFIGURED))
             case commands.CancelBackend(number=number):
+                # 0 is a type that the client left open.
                 declared = next(iter(prepared.types), 0) or OIDS["int4"]
                 shape = Shape((declared,) if number is None else (), describe_columns(_CANCELLED))
             case commands.Unlock():
@@ -164,6 +165,7 @@ class Execution:
             case commands.Declare(start=start):
                 source = await self._expand(statement.source.slice(start))
                 shape = await self._router.describe(source, prepared.types, context=context)
+                # A DECLARE has the parameters of its query, and returns no rows.
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()
@@ -360,6 +362,8 @@ class Execution:
         layout = parse_layout(command.options)
         query = source.slice(command.start, command.stop)
         if command.columns:  # positions in the name of the table stay those in the text of the COPY
+            # COPY t (a, b) TO STDOUT
+            # SELECT a,b FROM t
             select = f"SELECT {command.columns} FROM "  # noqa: S608 - the language parses it
             query = StatementText(select + query.text, query.before - len(select))
         parsed = await self._parse_query(
@@ -382,6 +386,7 @@ class Execution:
             else:
                 table = pa.table({name: pa.array([self._read_setting(name)], pa.string())})
         except WireError:
+            # The catalog may know what is no setting here; what is no plain name would be more than a name in its SHOW.
             if not name.isidentifier():
                 raise
         else:
@@ -425,6 +430,7 @@ class Execution:
                 return f"{self._router.version} (dpsql)"
             case "server_version_num":
                 major, _, minor = self._router.version.partition(".")
+                # 17.2 is 170002.
                 return str(int(major) * 10_000 + int(minor))
         return self.transaction.settings.get(name)
 

@@ -174,6 +174,7 @@ def _decode_numeric(data: bytes) -> Decimal:
     if any(not 0 <= group < 10_000 for group in groups):  # noqa: PLR2004
         raise Malformed("A value does not fit its type.", sqlstate="22P03")
     digits = "".join(f"{group:04}" for group in groups).lstrip("0") or "0"
+    # The last of `count` groups stands for 10000**(weight + 1 - count).
     exponent = 4 * (weight + 1 - count)
     while digits.endswith("0") and exponent < -scale:
         digits, exponent = digits[:-1] or "0", exponent + 1

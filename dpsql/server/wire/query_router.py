@@ -165,6 +165,7 @@ class QueryRouter:
     ) -> None:
         self._gateway, self._catalog, self._runner, self._quota = gateway, catalog, runner, quota
         self._tables, self._shapes = gateway.service.catalog, BoundedCache[Shape](_MAX_SHAPES)
+        # A repeated answer is converted once, for as long as the session keeps it.
         self._results: WeakKeyDictionary[Answer, QueryResult] = WeakKeyDictionary()
         self.user = user
         self.version = catalog.current.version
@@ -185,6 +186,7 @@ class QueryRouter:
         try:
             self._gateway.count_light(SURFACE, self.user, role=analyst, kind=kind)
         except Exception as error:  # noqa: BLE001 - its text could contain values
+            # Raised after the block: raised inside of it, the new error would hold the original as its context.
             failure = self._convert_error(error, source)
         else:
             return
@@ -205,6 +207,7 @@ class QueryRouter:
 
         def describe_in_session(_: Stop) -> Shape:
             prepared = self._prepare(text, [find_type(oid) for oid in types], context=context)
+            # A Parse may name the types of the first parameters alone; 0 leaves one open.
             pairs = zip(_pad(types, len(prepared.parameters)), prepared.parameters, strict=True)
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
@@ -366,6 +369,7 @@ class QueryRouter:
         """Return the error for the client, and log one that is unexpected."""
         match error:
             case CatalogError():
+                # The catalog counts from the beginning of this statement, a client from that of the text that it sent.
                 position = error.position + source.before if error.position else 0
                 return WireError(error.sqlstate, error.message, hint=error.hint, position=position)
             case Error() | Malformed() | WireError():

@@ -57,6 +57,7 @@ def describe_columns(schema: pa.Schema) -> tuple[WireColumn, ...]:
         oid = _find_oid(field.type)
         modifier = -1
         if oid == OIDS["numeric"] and pa.types.is_decimal(field.type):
+            # PostgreSQL's modifier of numeric is 4 more than what it holds.
             modifier = (field.type.precision << 16 | field.type.scale) + 4
         columns.append(WireColumn(field.name, oid, _SIZES.get(oid, -1), modifier))
     return tuple(columns)
@@ -127,6 +128,7 @@ def encode_numeric(value: Decimal) -> bytes:
     whole, part = (text[:-scale], text[-scale:].rjust(scale, "0")) if scale else (text, "")
     whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
     part = part.ljust(-(-len(part) // 4) * 4, "0")
+    # 12345.678 is the groups 1, 2345 and 6780, of weight 1.
     groups = [int((whole + part)[at : at + 4]) for at in range(0, len(whole + part), 4)]
     weight = len(whole) // 4 - 1
     while groups and groups[0] == 0:
@@ -482,6 +484,7 @@ def _format_text(row: Sequence[bytes | None], _: Sequence[WireColumn], *, layout
     for value in row:
         cell = layout.null.encode() if value is None else value
         if value is not None:
+            # A tab as delimiter is among _ESCAPES already.
             for sign, escaped in (*_ESCAPES, (delimiter, b"\\" + delimiter))[: 5 if delimiter != b"\t" else 4]:
                 cell = cell.replace(sign, escaped)
         cells.append(cell)

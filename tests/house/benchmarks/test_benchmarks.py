@@ -363,6 +363,18 @@ def test_recall_prints_which_share_is_charged(quick: Quick) -> None:
     assert 0.19 <= prices["AUTO of 0.11"]["nothing, k = 10"] <= 0.35
 
 
+def test_recall_measures_shares_of_a_total_and_the_rules_alone(quick: Quick, load: Load) -> None:
+    rows = quick("recall", "--k", 5, "--rules")
+    recalls = tables(rows, ": recall")
+    rules = {"AUTO", "AUTO of 0.11", "limited_domain", "weighted_gaussian most=100", "domain_discovery most=100"}
+    assert [set(table) for table in recalls] == [rules] * 3
+    assert set(tables(rows, "where that has 0.1")[0]) == rules
+    share = load("recall").share
+    whole, fifth, items = (share(budget, 20) for budget in ("1", "1/5", "items"))
+    assert [whole[0].value / part[0].value for part in (fifth, items)] == [5, 5]  # 20 of 100 items
+    assert [whole[1].value / part[1].value for part in (fifth, items)] == [5, 20]
+
+
 def test_recall_prints_the_errors_of_the_gate(quick: Quick) -> None:
     [errors] = tables(quick("recall", "--k", 10, 100, "--only", "none"), "errors of the gate")
     assert len(errors) == 4

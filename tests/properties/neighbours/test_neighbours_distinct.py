@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import permutations, product
 
 import duckdb
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 from support.fuzzing import examples
 from support.laws import cks, discrete_gaussian_law, excess, hockey_stick, named, peeling_law
 from support.session_kit import session_on
+from support.sql_reference import drop_unit, find_moves, keep_unit
+from support.sql_reference import fill as fill_table
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain, NoisyCounts
@@ -243,12 +246,7 @@ MEASURES = [
 ]
 BESIDE = ["COUNT(DISTINCT unit)", "COUNT(*)", "SUM(n, contribution_bounds_per_group => (0, 100))"]
 SESSIONS = {groups: session_over(groups) for groups in (None, 1, 2)}
-
-
-def fill(rows: list[tuple[object, ...]]) -> None:
-    CON.execute("DELETE FROM rows")
-    if rows:
-        CON.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", rows)
+fill = partial(fill_table, CON, "rows")
 
 
 def read(sql: str, groups: int | None = None) -> dict[object, tuple[int, ...]]:
@@ -286,10 +284,10 @@ def test_a_user_changes_its_groups_alone(
     sql = f"SELECT k, {measure.format(', contribution_bounds_per_group => (0, 2)')} AS m FROM rows "
     sql += "GROUP BY k TOP 9 PRIVATE WITH (mechanism = limited_domain)"
     found = []
-    for part in (rows, [row for row in rows if row[0] != user], [row for row in rows if row[0] == user]):
+    for part in (rows, drop_unit(rows, user), keep_unit(rows, user)):
         fill(part)
         found.append({key: row[0] for key, row in read(sql, groups).items()})
     together, without, alone = found
-    changes = {key: together.get(key, 0) - without.get(key, 0) for key in {*together, *without}}
+    changes = find_moves(together, without)
     assert all(0 <= change <= alone.get(key, 0) <= 2 for key, change in changes.items())
     assert len(alone) <= (groups or len(CELLS[1]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
-from support.sql_reference import Row, catalog_of, counts, private
+from support.sql_reference import Row, catalog_of, counts, drop_unit, private
+from support.sql_reference import fill as fill_table
 
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite import known_groups
@@ -41,13 +44,7 @@ WHERES = ["", " WHERE n >= 0", " WHERE w IN (SELECT w FROM known)", " WHERE unit
 ROWS = st.lists(st.tuples(*map(st.sampled_from, (UNITS, WORDS, WORDS, NUMBERS, DOUBLES))), max_size=14)
 BOUNDS = [None, 1, 2, 16]
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
-
-
-def fill(rows: list[Row]) -> None:
-    CON.execute("DELETE FROM events")
-    if rows:
-        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
-        CON.execute(f"INSERT INTO events VALUES {places}", [value for row in rows for value in row])
+fill = partial(fill_table, CON, "events")
 
 
 def found(query: PrivateQuery, groups: int | None) -> dict[Row, int]:
@@ -67,7 +64,7 @@ def test_dropping_a_unit_moves_few_counts_and_no_candidate(
     unlisted = private(f"SELECT {key} AS k FROM events{where} GROUP BY k TOP 9 PRIVATE", CATALOG)
     fill(rows)
     before, plain = found(query, groups), counts(CON, unlisted)
-    fill([row for row in rows if row[0] != unit])
+    fill(drop_unit(rows, unit))
     after = found(query, groups)
     assert before.keys() == after.keys()
     moved = [before[candidate] - after[candidate] for candidate in before]
@@ -104,7 +101,7 @@ def test_dropping_a_unit_keeps_all_known_groups_and_their_order(
 
     fill(rows)
     before = read()
-    fill([row for row in rows if row[0] != unit])
+    fill(drop_unit(rows, unit))
     after = read()
     assert [repr(label) for *label, _ in before] == [repr(label) for *label, _ in after]
     moved = [more[-1] - less[-1] for more, less in zip(before, after, strict=True)]
@@ -136,7 +133,7 @@ def test_dropping_a_unit_keeps_the_groups_that_the_statement_tells(
         fill(rows)
         return CON.execute(counting.sql, list(counting.parameters)).fetchall()
 
-    before, after, empty = read(rows), read([row for row in rows if row[0] != unit]), read([])
+    before, after, empty = read(rows), read(drop_unit(rows, unit)), read([])
     labels = [[repr(label) for *label, _ in found] for found in (before, after, empty)]
     assert labels[0] == labels[1] == labels[2]
     moved = [more[-1] - less[-1] for more, less in zip(before, after, strict=True)]
@@ -174,5 +171,5 @@ def test_dropping_a_unit_moves_a_total_by_one_at_most(where: str, rows: list[Row
 
     fill(rows)
     before = read()
-    fill([row for row in rows if row[0] != unit])
+    fill(drop_unit(rows, unit))
     assert before - read() in {0, 1}

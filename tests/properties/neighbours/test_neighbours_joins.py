@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
 from support.sql_joins import SHAPES, UNITS, Asked, asked, fill, opened
-from support.sql_reference import Row, catalog_of, counts, private, same
+from support.sql_reference import Row, catalog_of, counts, drop_unit, find_moves, keep_unit, private, same
 
 from dpsql.sql.analysis import from_clause
 from dpsql.sql.ir.statements import PrivateQuery
@@ -34,14 +34,6 @@ def read(question: Asked) -> PrivateQuery:
         return private(question.text(), CATALOG)
 
 
-def without(rows: list[Row], unit: object) -> list[Row]:
-    return [row for row in rows if row[0] != unit]
-
-
-def own(rows: list[Row], unit: object) -> list[Row]:
-    return [row for row in rows if row[0] == unit]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @EXAMPLES
 @given(st.integers(0, 2**63), ROWS, ROWS, st.sampled_from(UNITS[1:]))
@@ -50,11 +42,11 @@ def test_dropping_a_unit_everywhere_moves_no_count_by_more_than_one(
 ) -> None:
     query = read(asked(Random(seed), shape))
     found = []
-    for part in (lambda rows: rows, lambda rows: without(rows, unit), lambda rows: own(rows, unit)):
+    for part in (lambda rows: rows, lambda rows: drop_unit(rows, unit), lambda rows: keep_unit(rows, unit)):
         fill(CON, part(reads), part(likes))
         found.append(counts(CON, query))
     before, after, alone = found
-    changes = {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
+    changes = find_moves(before, after)
     assert set(changes.values()) <= {0, 1}
     assert {key for key, change in changes.items() if change} == set(alone)
 
@@ -67,7 +59,7 @@ def test_a_bound_keeps_of_each_unit_what_it_keeps_alone(
 ) -> None:
     query, bound, kept = read(asked(Random(seed), shape)), Bound(2, (1, 2)), dict[Row, int]()
     for unit in UNITS[1:]:
-        fill(CON, own(reads, unit), own(likes, unit))
+        fill(CON, keep_unit(reads, unit), keep_unit(likes, unit))
         alone = counts(CON, query, bound)
         assert len(alone) == sum(alone.values()) <= bound.max_groups_contributed
         kept = {key: kept.get(key, 0) + alone.get(key, 0) for key in kept.keys() | alone.keys()}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
-from support.sql_reference import Row, counts, private, same
+from support.sql_reference import Row, counts, find_moves, private, same
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
@@ -174,15 +174,11 @@ def counted(text: str, tables: Tables, bound: Bound | None = None) -> dict[Row, 
     return counts(CON, query) if bound is None else counts(CON, query, bound)
 
 
-def moved(before: dict[Row, int], after: dict[Row, int]) -> dict[Row, int]:
-    return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
-
-
 @EXAMPLES
 @given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]))
 def test_dropping_a_unit_everywhere_moves_no_count_by_more_than_one(text: str, tables: Tables, unit: str) -> None:
     """Also where keys stand twice, which data that changes under a session may bring."""
-    changes = moved(counted(text, tables), counted(text, without(tables, unit)))
+    changes = find_moves(counted(text, tables), counted(text, without(tables, unit)))
     assert set(changes.values()) <= {0, 1}
 
 
@@ -192,7 +188,7 @@ def test_what_a_unit_takes_with_it_are_its_own_groups(text: str, tables: Tables,
     tables = unique(tables)
     customers, orders, items = tables
     alone = counted(text, ([row for row in customers if row[1] == unit], orders, items))
-    changes = moved(counted(text, tables), counted(text, without(tables, unit)))
+    changes = find_moves(counted(text, tables), counted(text, without(tables, unit)))
     assert {key for key, change in changes.items() if change} == set(alone)
 
 
@@ -207,7 +203,7 @@ def test_rows_left_behind_by_their_unit_count_for_nobody(text: str, tables: Tabl
 @given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]), st.integers(1, 2))
 def test_under_a_bound_nobody_else_moves(text: str, tables: Tables, unit: str, groups: int) -> None:
     bound = Bound(groups, (5, 9))
-    changes = moved(counted(text, tables, bound), counted(text, without(tables, unit), bound))
+    changes = find_moves(counted(text, tables, bound), counted(text, without(tables, unit), bound))
     assert set(changes.values()) <= {0, 1}
     assert sum(changes.values()) <= groups
 

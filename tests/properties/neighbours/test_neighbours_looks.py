@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import duckdb
@@ -16,6 +17,8 @@ import pytest
 from support.laws import SeededNoise
 from support.looks_kit import second_alone
 from support.session_kit import session_on
+from support.sql_reference import drop_unit
+from support.sql_reference import fill as fill_table
 
 import dpsql
 from dpsql.engines import Statement, open_exact
@@ -39,11 +42,7 @@ def session() -> Session:
     return session_on(CON, dpsql.Policy(dpsql.Budget(100, "0.9"), tables, limits=dpsql.Limits(max_epsilon=5)))
 
 
-def fill(rows: list[Row]) -> None:
-    CON.execute("DELETE FROM reads")
-    if rows:
-        values = ", ".join(["(?, ?)"] * len(rows))
-        CON.execute(f"INSERT INTO reads VALUES {values}", [value for row in rows for value in row])
+fill = partial(fill_table, CON, "reads")
 
 
 def tables(seed: int, number: int, groups: int) -> Iterator[list[Row]]:
@@ -93,7 +92,7 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
         fill(rows)
         whole = look(session, plan)
         for unit in {unit for unit, _ in rows} - {None}:
-            fill([row for row in rows if row[0] != unit])
+            fill(drop_unit(rows, unit))
             fewer = look(session, plan)
             for at, claimed in enumerate((looks.first.sensitivity, looks.gate.look.sensitivity)):
                 moved = abs(whole[at] - fewer[at])

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import duckdb
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
 from support.session_kit import session_on
+from support.sql_reference import drop_unit, find_moves, keep_unit
+from support.sql_reference import fill as fill_table
 
 import dpsql
 from dpsql.session import Session
@@ -74,13 +77,7 @@ def session_over(groups: int | None) -> Session:
 
 
 SESSIONS = {groups: session_over(groups) for groups in (*GROUPS, ENOUGH)}
-
-
-def fill(rows: list[Row]) -> None:
-    CON.execute("DELETE FROM orders")
-    if rows:
-        places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
-        CON.execute(f"INSERT INTO orders VALUES {places}", [value for row in rows for value in row])
+fill = partial(fill_table, CON, "orders")
 
 
 def read(sql: str, groups: int | None) -> dict[tuple[object, ...], tuple[int, ...]]:
@@ -122,7 +119,7 @@ def test_dropping_a_unit_moves_each_measure_within_its_bounds(
     measures = measures_of(sql, groups)
     fill(rows)
     before = read(sql, groups)
-    fill([row for row in rows if row[0] != unit])
+    fill(drop_unit(rows, unit))
     after = read(sql, groups)
     if shape != "top":
         assert before.keys() == after.keys()
@@ -248,11 +245,11 @@ def test_dropping_a_unit_moves_weights_by_no_more_than_one(
     """The squares of what a unit adds stay within 1, in its kept groups, and what it adds is what it has alone."""
     sql = weighing(form[0])
     found = []
-    for kept in (rows, [row for row in rows if row[0] != unit], [row for row in rows if row[0] == unit]):
+    for kept in (rows, drop_unit(rows, unit), keep_unit(rows, unit)):
         fill(kept)
         found.append({key: values[1] for key, values in read(sql, groups).items()})
     together, without, alone = found
-    moved = {key: together.get(key, 0) - without.get(key, 0) for key in together.keys() | without.keys()}
+    moved = find_moves(together, without)
     assert {key: change for key, change in moved.items() if change} == alone
     assert len(alone) <= (groups or len(KEYS))
     assert sum(change * change for change in alone.values()) <= 2**40
@@ -274,7 +271,7 @@ def test_dropping_a_unit_moves_sets_and_partitions_by_no_more_than_r(
     (measure,) = measures_of(sql, groups)
     plan = SESSIONS[groups].explain(sql)
     found = []
-    for kept in (rows, [row for row in rows if row[0] != unit], [row for row in rows if row[0] == unit]):
+    for kept in (rows, drop_unit(rows, unit), keep_unit(rows, unit)):
         fill(kept)
         counting = plan.counting
         answer = CON.execute(counting.sql, list(counting.parameters)).fetchall()
@@ -285,7 +282,7 @@ def test_dropping_a_unit_moves_sets_and_partitions_by_no_more_than_r(
         keys = len(plan.query.keys)
         found.append({row[:keys]: row[keys] for row in answer})
     together, without, alone = found
-    moved = {key: together.get(key, 0) - without.get(key, 0) for key in together.keys() | without.keys()}
+    moved = find_moves(together, without)
     assert {key: change for key, change in moved.items() if change} == alone
     assert all(0 < change <= measure.width for change in alone.values())
     assert len(alone) <= (groups or 9 * len(KEYS))

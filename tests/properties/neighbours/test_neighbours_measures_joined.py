@@ -5,12 +5,15 @@ Rows that a join multiplies are added up before the clamp, so what each group lo
 
 from __future__ import annotations
 
+from functools import partial
+
 import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
 from support.session_kit import session_on
+from support.sql_reference import fill as fill_table
 
 import dpsql
 from dpsql.session import Session
@@ -81,12 +84,7 @@ def session_over(groups: int | None) -> Session:
 
 
 SESSIONS = {groups: session_over(groups) for groups in (None, 1, 2)}
-
-
-def fill(table: str, rows: list[Row]) -> None:
-    CON.execute(f"DELETE FROM {table}")
-    if rows:
-        CON.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+fill = partial(fill_table, CON)
 
 
 @pytest.mark.parametrize("source", SOURCES)

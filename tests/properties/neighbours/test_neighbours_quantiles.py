@@ -16,6 +16,7 @@ from itertools import pairwise
 import duckdb
 import pytest
 from support.session_kit import session_on
+from support.sql_reference import drop_unit, keep_unit
 
 import dpsql
 from dpsql.plan.mechanisms.quantiles import QuantilesPlan
@@ -118,8 +119,8 @@ def find_faults(name: str, change: Callable[[str], str] = str) -> Iterator[str]:
         rows = draw_rows(seed)
         together = read(PLANS[name], rows, change=change)
         for unit in (1, 2):
-            without = read(PLANS[name], [row for row in rows if row[0] != unit], change=change)
-            alone = read(PLANS[name], [row for row in rows if row[0] == unit], change=change)
+            without = read(PLANS[name], drop_unit(rows, unit), change=change)
+            alone = read(PLANS[name], keep_unit(rows, unit), change=change)
             if together != without + alone:
                 yield f"{seed}: unit {unit} changes others"
             groups = Counter[tuple[object, ...]]()

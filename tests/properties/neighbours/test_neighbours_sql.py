@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 
 import duckdb
@@ -17,7 +18,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
-from support.sql_reference import Row, catalog_of, counts, private, reference_counts, reference_sql
+from support.sql_reference import (
+    Row,
+    catalog_of,
+    counts,
+    drop_unit,
+    find_moves,
+    keep_unit,
+    private,
+    reference_counts,
+    reference_sql,
+)
+from support.sql_reference import fill as fill_table
 
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite import bounding
@@ -116,22 +128,14 @@ def statements(draw: st.DrawFn) -> str:
     return source(random, f"SELECT {select}{count} FROM {tables}{where}{group} TOP 10 PRIVATE")
 
 
-def fill(rows: list[Row]) -> None:
-    CON.execute("DELETE FROM events")
-    if rows:
-        places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
-        CON.execute(f"INSERT INTO events VALUES {places}", [value for row in rows for value in row])
-
-
-def without(rows: list[Row], unit: object) -> list[Row]:
-    return [row for row in rows if row[0] != unit]
+fill = partial(fill_table, CON, "events")
 
 
 def alone(query: PrivateQuery, rows: list[Row], bound: Bound | None = None) -> dict[object, dict[Row, int]]:
     """Return, of each unit, the counts on the table that holds its rows only."""
     found = {}
     for unit in {row[0] for row in rows} - {None}:
-        fill([row for row in rows if row[0] == unit])
+        fill(keep_unit(rows, unit))
         found[unit] = counts(CON, query, bound)
     return found
 
@@ -149,10 +153,6 @@ def form_of(name: str) -> Iterator[None]:
         yield
 
 
-def moved(before: dict[Row, int], after: dict[Row, int]) -> dict[Row, int]:
-    return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
-
-
 EXAMPLES = settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -162,11 +162,11 @@ def test_dropping_a_unit_moves_no_count_by_more_than_one(text: str, rows: list[R
     query = private(text, CATALOG)
     fill(rows)
     before = counts(CON, query)
-    fill(without(rows, unit))
+    fill(drop_unit(rows, unit))
     after = counts(CON, query)
-    fill([row for row in rows if row[0] == unit])
+    fill(keep_unit(rows, unit))
     alone = counts(CON, query)
-    changes = moved(before, after)
+    changes = find_moves(before, after)
     assert set(changes.values()) <= {0, 1}
     assert {key for key, change in changes.items() if change} == set(alone)
 
@@ -187,7 +187,7 @@ def test_a_bounded_count_is_the_sum_of_what_each_unit_keeps_alone(
         for unit, chosen in kept.items():
             assert chosen.keys() <= own[unit].keys()
             assert len(chosen) == sum(chosen.values()) == min(bound.max_groups_contributed, len(own[unit]))
-        for present in (rows + strangers, rows, shuffled, without(rows, 1)):
+        for present in (rows + strangers, rows, shuffled, drop_unit(rows, 1)):
             fill(present)
             present_units = {row[0] for row in present} - {None}
             assert counts(CON, query, bound) == total(kept[unit] for unit in present_units)

@@ -7,13 +7,15 @@ whatever order rows are stored and however many threads read them. And they are 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from random import Random
 
 import duckdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
-from support.sql_reference import Row, catalog_of, counts, private, reference_counts, with_enums_as_text
+from support.sql_reference import Row, catalog_of, counts, keep_unit, private, reference_counts, with_enums_as_text
+from support.sql_reference import fill as fill_table
 
 from dpsql.errors import Error
 from dpsql.sql.ir.statements import PrivateQuery
@@ -140,11 +142,7 @@ def statement(random: Random, *, total: bool = False) -> str:
     return f"SELECT {group} FROM ({text}) AS a GROUP BY ALL TOP 9 PRIVATE"
 
 
-def fill(table: str, rows: list[Row]) -> None:
-    CON.execute(f"DELETE FROM {table}")
-    if rows:
-        places = ", ".join(["(" + ", ".join("?" * 8) + ")"] * len(rows))
-        CON.execute(f"INSERT INTO {table} VALUES {places}", [value for row in rows for value in row])
+fill = partial(fill_table, CON)
 
 
 def read(text: str) -> PrivateQuery | None:
@@ -171,8 +169,8 @@ def test_counts_are_the_sum_of_what_each_unit_brings_alone(random: Random, event
     assert counts(CON, query) == whole, query.text
     found: Counter[Row] = Counter()
     for unit in {row[0] for row in events + more} - {None}:
-        fill("events", [row for row in events if row[0] == unit])
-        fill("more", [row for row in more if row[0] == unit])
+        fill("events", keep_unit(events, unit))
+        fill("more", keep_unit(more, unit))
         alone = counts(CON, query)
         assert set(alone.values()) <= {1}
         found.update(alone)

@@ -16,6 +16,7 @@ import pytest
 from properties.mechanisms.test_shared_total_privacy import worst
 from support.looks_kit import second_alone
 from support.session_kit import session_on
+from support.sql_reference import find_moves
 
 import dpsql
 from dpsql import engines
@@ -124,7 +125,7 @@ def drops(rows: list[Row], sql: str, change: Callable[[str], str] = str) -> Iter
         CON.execute(f"DELETE FROM reads WHERE unit = {unit:d}; DELETE FROM more WHERE unit = {unit:d}")
         fewer, less = read(sql, change)
         if total is not None and less is not None:
-            yield {key: groups.get(key, 0) - fewer.get(key, 0) for key in {*groups, *fewer}}, total - less
+            yield find_moves(groups, fewer), total - less
         fill(rows)
 
 

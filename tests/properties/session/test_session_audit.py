@@ -21,7 +21,9 @@ from dpsql.mechanisms import WEIGHT_STEPS, GaussianHistogram, LimitedDomain, Wei
 from dpsql.plan import release
 from dpsql.session import Session
 
-RUNS, MUTANT_RUNS, FULL_RUNS, PAIR_RUNS = 20_000 if WHOLE else 5_000, 4_000, 400, 5_000
+# A share of 1/6 in place of 1/11, the nearest mistake, is seen in 2,300 runs but for one time in a million; what is
+# farther away, such as a share of 1/5 or an epsilon that is found in outcomes which never come, in 1,500.
+RUNS, MUTANT_RUNS, FAR_RUNS, FULL_RUNS, LOOKED = 20_000 if WHOLE else 2_500, 2_500, 1_500, 150, 2_000
 DELTA = 0.1
 BOUNDED = SQL.replace("k_bar = 2", "k_bar = 5, max_groups_contributed = 2")
 POLICY = dpsql.Policy(
@@ -96,7 +98,7 @@ def other_users(labels: dict[str, int]) -> list[str]:
 def test_no_audit_exceeds_the_claim() -> None:
     """Two labels of one user more: TOP 2 at epsilon 1 is (2, 0.1)-differentially private."""
     base = other_users({"a": 5, "b": 4, "c": 4})
-    left, right = outcomes(session_over(*base), PAIR_RUNS), outcomes(session_over(*base, USER), PAIR_RUNS)
+    left, right = outcomes(session_over(*base), RUNS), outcomes(session_over(*base, USER), RUNS)
     assert len(left | right) > 4
     assert epsilon_found(left, right, DELTA) <= 2.0
 
@@ -105,7 +107,7 @@ def test_no_audit_exceeds_the_claim() -> None:
 def test_the_audit_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold that knows how many labels there are gives one user away."""
     monkeypatch.setattr(LimitedDomain, "threshold_offset", property(lambda _mechanism: Fraction(-2)))
-    left, right = outcomes(session_over(), MUTANT_RUNS), outcomes(session_over(USER), MUTANT_RUNS)
+    left, right = outcomes(session_over(), FAR_RUNS), outcomes(session_over(USER), FAR_RUNS)
     assert epsilon_found(left, right, DELTA) > 2.0
 
 
@@ -129,12 +131,12 @@ def looked(session: Session, runs: int) -> tuple[Outcomes, int]:
 
 
 def test_one_user_appears_with_probability_delta_at_most_though_weights_may_answer() -> None:
-    seen, opened = looked(session_over(USER), MUTANT_RUNS)
+    seen, opened = looked(session_over(USER), LOOKED)
     assert interval(seen.total() - seen[()], seen.total())[0] <= DELTA
     assert seen[()] < seen.total()  # it is not vacuous: a user in two groups is found now and then
     assert opened > 50
-    seen, opened = looked(session_over(), 1_000)
-    assert seen == Counter({(): 1_000})
+    seen, opened = looked(session_over(), 500)
+    assert seen == Counter({(): 500})
     assert opened > 0
 
 
@@ -148,9 +150,9 @@ def test_a_wrong_threshold_of_whatever_answers_is_seen(
     monkeypatch: pytest.MonkeyPatch, mechanism: type, threshold: tuple[str, object]
 ) -> None:
     name, wrong = threshold
-    plain = looked(session_over(USER), MUTANT_RUNS // 2)[0]
+    plain = looked(session_over(USER), LOOKED)[0]
     monkeypatch.setattr(mechanism, name, property(lambda _mechanism: wrong))
-    seen, _ = looked(session_over(USER), MUTANT_RUNS // 2)
+    seen, _ = looked(session_over(USER), LOOKED)
     share = [1 - each[()] / each.total() for each in (plain, seen)]
     if mechanism is LimitedDomain:
         assert interval(seen.total() - seen[()], seen.total())[0] > DELTA
@@ -223,7 +225,7 @@ def test_one_unit_of_the_largest_sums_passes_a_threshold_as_often_as_it_should()
 )
 def test_a_threshold_without_r_is_seen(monkeypatch: pytest.MonkeyPatch, offset: object) -> None:
     monkeypatch.setattr(LimitedDomain, "threshold_offset", property(offset))  # type: ignore[arg-type]
-    assert not agrees(shown(orders(BUYER), LEADERS), DELTA / (1 + DELTA))
+    assert not agrees(shown(orders(BUYER), LEADERS, FAR_RUNS), DELTA / (1 + DELTA))
 
 
 @pytest.mark.mutant
@@ -242,7 +244,7 @@ def test_no_audit_of_a_ranking_by_sums_exceeds_the_claim() -> None:
         f"INSERT INTO orders SELECT 100 + i, '{label}', {MOST} FROM range({count}) t(i)"
         for label, count in {"a": 5, "b": 4, "c": 4}.items()
     ]
-    left, right = (shown(orders(*base, *more), LEADERS, PAIR_RUNS) for more in ([], [BUYER]))
+    left, right = (shown(orders(*base, *more), LEADERS, RUNS) for more in ([], [BUYER]))
     assert len(left | right) > 4
     assert epsilon_found(left, right, DELTA) <= 2.0
 
@@ -261,5 +263,5 @@ def test_a_race_without_r_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*arguments, epsilon=epsilon * MOST, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(limited_domain_module, "race", fast)
-    left, right = (shown(orders(*base, *more), LEADERS, MUTANT_RUNS) for more in ([], [one]))
+    left, right = (shown(orders(*base, *more), LEADERS, FAR_RUNS) for more in ([], [one]))
     assert epsilon_found(left, right, DELTA) > 2.0

@@ -6,10 +6,10 @@ because its noise is large leans upwards, which the page on mechanisms says of t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import pytest
+from scipy import stats
 from support.groups_kit import counted
 from support.session_kit import session_on, shared
 
@@ -36,7 +36,7 @@ BOUNDED = {
     **{each.name: f"{DOMAIN}mechanism = {each.name}, " for each in list_records(QueryKind.KNOWN)},
 }
 UNBOUNDED = BOUNDED.keys() - {"gaussian_histogram", "laplace_limited_domain"}  # which need a bound
-RUNS = 60
+RUNS = 40
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def misses(session: Session, sql: str, exact: dict[str, int]) -> tuple[int, int]
 
 def assert_covered(number: int, missed: int) -> None:
     assert number >= RUNS
-    assert missed <= 0.05 * number + 5 * math.sqrt(0.05 * 0.95 * number)
+    assert missed <= stats.binom.isf(1e-8, number, 0.05)
 
 
 @pytest.mark.parametrize("mechanism", sorted(UNBOUNDED))

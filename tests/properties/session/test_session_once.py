@@ -157,7 +157,7 @@ with dpsql.connect("events.duckdb", policy="policy.toml", analyst="alice") as se
         answer = session.sql(line)
         print(answer.receipt.replayed, answer.fetchall(), flush=True)
 """
-TRIALS = 120
+TRIALS = 50
 
 
 def test_two_processes_that_ask_at_once_get_one_answer_every_time(folder: Path) -> None:

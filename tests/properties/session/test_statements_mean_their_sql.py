@@ -281,6 +281,7 @@ class Expected:
     slack: float
 
 
+@cache
 def expect(measure: Measure, source: Source, bounds: Bounds, *, group: str | None) -> Expected:
     values = ", ".join(f"CASE WHEN {part.where} THEN ({part.value})::DOUBLE END" for part in measure.parts)
     prefix = source.unit.partition(".")[0] + "." if "." in source.unit else ""

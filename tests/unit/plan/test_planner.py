@@ -387,7 +387,7 @@ def test_a_population_decides_nothing(k: int, counts: bool) -> None:
     """Population / k says too little of the k-th count of skewed data."""
     text = statement("delta = 2.5e-8", k=k, counts=counts)
     usual = SESSION.explain(text)
-    for population in (1, 1_000, 30_000, 10**6, 10**12):
+    for population in (1, 30_000, 10**12):
         told = session_over(population=population)
         for plan in (told.explain(text), told._plans.find(told._analyze(text, ())).plan):
             assert (plan.mechanism, plan.mechanism_plan) == (usual.mechanism, usual.mechanism_plan)
@@ -475,11 +475,12 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
     named = f"mechanism = {name}" + (", gate = false" if name in GATED else "")
     plan = SESSION.explain(statement("delta = 1e-6", named, *bounded(groups), k=5, counts=counts, epsilon=epsilon))
     found, noise = candidate(plan, name), SeededNoise(3)
+    planned = found.mechanism.plan(found.request)
     weight = unit_weight(assume_groups_per_unit(groups or 100))
 
     def share(units: int, draws: int = 300) -> float:
         row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))
-        return sum(len(found.mechanism.plan(found.request).draw(row, noise).rows) for _ in range(draws)) / draws
+        return sum(len(planned.draw(row, noise).rows) for _ in range(draws)) / draws
 
     units = round(found.prediction.units)
     assert 0.44 <= share(units, 2_000) <= 0.56
@@ -496,11 +497,12 @@ def test_groups_of_the_units_predicted_come_back_as_often_as_not_after_a_look(
     """Where there are k of them: of one alone a look sees a part in k."""
     plan = SESSION.explain(statement(f"mechanism = {name}", "delta = 1e-6", *bounded(groups), k=k, epsilon=epsilon))
     found, noise = candidate(plan, name), SeededNoise(3)
+    planned = found.mechanism.plan(found.request)
     weight, units = unit_weight(assume_groups_per_unit(groups)), round(found.prediction.units)
 
     def share(units: int, draws: int = 200) -> float:
         rows = Groups(np.full(k, units, np.int64), np.full(k, units * weight, np.int64))
-        return sum(len(found.mechanism.plan(found.request).draw(rows, noise).rows) for _ in range(draws)) / draws / k
+        return sum(len(planned.draw(rows, noise).rows) for _ in range(draws)) / draws / k
 
     assert 0.28 <= share(units, 500) <= 0.72
     assert share(units // 2) < 0.05
@@ -516,7 +518,8 @@ def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str
     found, noise = candidate(plan, name), SeededNoise(5)
     lead = int(found.prediction.units) + 1
     groups = Groups(np.array([lead] * k + [0] * (40 - k), np.int64))
-    right = sum(set(found.mechanism.plan(found.request).draw(groups, noise).rows) == set(range(k)) for _ in range(400))
+    planned = found.mechanism.plan(found.request)
+    right = sum(set(planned.draw(groups, noise).rows) == set(range(k)) for _ in range(400))
     assert right >= 200
 
 

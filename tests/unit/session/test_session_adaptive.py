@@ -11,6 +11,7 @@ from itertools import permutations
 import pytest
 from support.groups_kit import counted, drawn, session_over
 from support.laws import ROUNDING, discrete_gaussian_law, fits
+from support.pairs import list_pairs
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
 from support.shortfall_kit import POOL, assert_fits, hint_of, left_with
 
@@ -100,9 +101,10 @@ def test_with_counts_rows_come_by_these_and_equal_ones_by_label() -> None:
     assert equal > 20
 
 
-@pytest.mark.parametrize("data", [*DATA.values(), WIDE, {"a": 100_000}])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("bound", ["", ", max_groups_contributed = 1"])
+@pytest.mark.parametrize(
+    ("data", "sql", "bound"),
+    list_pairs([*DATA.values(), WIDE, {"a": 100_000}], [NAMES, COUNTS], ["", ", max_groups_contributed = 1"]),
+)
 def test_two_items_are_charged_whatever_comes_back_and_one_for_each_count(
     data: Mapping[str | None, int], sql: str, bound: str
 ) -> None:

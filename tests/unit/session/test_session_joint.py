@@ -15,6 +15,7 @@ from scipy.stats import binom
 from support.domain_kit import exact_counts
 from support.groups_kit import drawn, rows_of
 from support.laws import ROUNDING, cks, discrete_gaussian_law, hockey_stick, renyi, singles_out
+from support.pairs import list_pairs
 from support.session_kit import session_on, shared
 from support.sets_kit import counted_over
 
@@ -123,9 +124,7 @@ def test_the_draw_costs_no_more_than_its_keys_one_by_one(domain: str, k: int) ->
         assert plan.worst_case.rho.value == item
 
 
-@pytest.mark.parametrize("domain", [LISTED, STORED])
-@pytest.mark.parametrize("k", [1, 2, 7])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize(("domain", "k", "sql"), list_pairs([LISTED, STORED], [1, 2, 7], [NAMES, COUNTS]))
 def test_keys_are_charged_at_once_and_counts_by_what_comes_back(sql: str, k: int, domain: str) -> None:
     session = session_over(*rows_of([("a", "b")] * 90))
     text = sql.format(domain).replace("TOP 2", f"TOP {k}")

@@ -9,12 +9,13 @@ from fractions import Fraction
 import pytest
 from support.groups_kit import drawn, session_over
 from support.laws import BOTTOM, ROUNDING, fits, peeling_law
+from support.pairs import list_pairs
 from support.sets_kit import Seen, articles, goodness_of, spent, worst_excess
-from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
+from support.shortfall_kit import POOL, asked, left_with
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain
-from dpsql.plan import Plan, compute_release_key
+from dpsql.plan import Plan
 from dpsql.plan.mechanisms.leaders import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
@@ -74,9 +75,7 @@ DATA: dict[str, Mapping[str | None, int]] = {
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("min_units", [1, 4])
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(("data", "min_units", "k"), list_pairs([*DATA], [1, 4], [1, 2]))
 def test_what_is_drawn_has_the_law(data: str, min_units: int, k: int) -> None:
     session = session_over(*articles(DATA[data]), min_units=min_units)
     sql = NAMES.format(more="").replace("TOP 1", f"TOP {k}")
@@ -103,9 +102,10 @@ def test_the_candidates_double_up_to_the_ceiling(k: int, most: int, candidates: 
     assert dict(plan.facts())["k_bar"] == f"chosen in private among {', '.join(map(str, candidates))}"
 
 
-@pytest.mark.parametrize("data", [*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    ("data", "sql", "k"),
+    list_pairs([*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)], [NAMES, COUNTS], [1, 3]),
+)
 def test_one_item_more_is_charged(data: Mapping[str | None, int], sql: str, k: int) -> None:
     session = session_over(*articles(data))
     text = sql.format(more="").replace("TOP 1", f"TOP {k}")
@@ -141,51 +141,3 @@ def test_the_worst_case_and_the_forecast_hold_the_item_of_the_choice() -> None:
     assert facts["items at most"].endswith("and for the choice of k_bar)")
     assert "or less" in facts["threshold"]
     assert "and at least" in dict(session_over(min_units=9).explain(text).facts())["threshold"]
-
-
-def test_an_answer_is_replayed_with_the_k_bar_that_was_chosen() -> None:
-    session = session_over(*articles({"a": 90, "b": 80, "c": 70}))
-    first, again = (session.sql(COUNTS.format(more="")) for _ in range(2))
-    assert again.receipt.replayed
-    assert again.receipt.k_bar == first.receipt.k_bar
-    assert again.receipt.chosen == "k_bar"
-    assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
-    fixed = [NAMES.format(more="").replace("AUTO", written) for written in ("AUTO", "1", "8192", "20")]
-    assert len({compute_release_key(session.explain(text)) for text in fixed}) == 4
-    called = "SELECT article FROM reads GROUP BY 1 TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = auto)"
-    assert compute_release_key(session.explain(called)) == compute_release_key(session.explain(NAMES.format(more="")))
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ("k_bar = AUTO, domain = ['a', 'b']", "option"),
-        ("k_bar = 'AUTO'", "option-range"),
-        ("k_bar = AUTO, mechanism = stable", "option"),
-        ("k_bar = AUTO, mechanism = top_stable", "option"),
-        ("k_bar = AUTO, mechanism = laplace_limited_domain, max_groups_contributed = 1", "option"),
-        ("k_bar = AUTO, mechanism = gaussian_histogram, max_groups_contributed = 1", "option"),
-    ],
-)
-def test_what_is_refused(options: str, code: str) -> None:
-    session = session_over()
-    with pytest.raises(dpsql.Refusal) as caught:
-        session.sql(f"SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH ({options})")
-    assert caught.value.code == code
-    assert isinstance(caught.value.place, dpsql.Place)
-    assert caught.value.place.fragment.startswith("k_bar")
-    session.explain("SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (k_bar = AUTO, mechanism = auto)")
-
-
-@pytest.mark.parametrize(
-    ("shape", "items_left", "keys"), [("names", 7, 6), ("counts", 7, 3), ("names", 2, 1), ("names", 1, 0)]
-)
-def test_what_a_short_budget_says_would_fit_fits(shape: str, items_left: int, keys: int) -> None:
-    session = left_with(items_left * ITEM + ITEM / 3, POOL)
-    others = ["epsilon = 0.05", "k_bar = AUTO"]
-    hint = hint_of(session, asked(shape, 10, *others))
-    assert hint.startswith(f"TOP {keys} PRIVATE at this epsilon or WITH (epsilon = " if keys else "WITH (epsilon = ")
-    queries = fitting(hint, shape, 10, *others)
-    assert len(queries) == 1 + (keys > 0)
-    for sql in queries:
-        assert_fits(session, sql)

@@ -58,13 +58,6 @@ def test_a_total_is_one_row_and_one_item_and_no_delta() -> None:
     assert again.fetchall() == [(readers,)]
 
 
-def test_an_empty_table_has_a_total_of_noise() -> None:
-    answer = session_over().sql(TOTAL)
-    assert abs(answer[0][0]) < 20
-    assert answer.receipt.items_charged == 1
-    assert len(session_over().sql(f"SELECT * FROM ({TOTAL}) AS x LIMIT 0")) == 0
-
-
 @pytest.mark.parametrize("sql", [LISTED, STORED])
 def test_all_known_groups_are_released_in_the_order_of_their_names(sql: str) -> None:
     session = session_over(*ROWS)
@@ -178,22 +171,15 @@ REFUSED = {
     TOTAL.replace("epsilon = 1", "max_groups_contributed = 2"): "option",
     TOTAL.replace("epsilon = 1", "mechanism = peeling"): "option",
     TOTAL.replace("epsilon = 1", "partitions = ['a']"): "per",
-    TOTAL.replace("epsilon = 1", "domain = ['a']"): "domain",
-    TOTAL.replace("SELECT", "SELECT country,"): "not-a-key",
     TOTAL.replace("SELECT", "SELECT DISTINCT"): "clause",
     TOTAL.replace("PRIVATE", "GROUP BY country PRIVATE"): "clause",
     TOTAL.replace("PRIVATE", "GROUP BY ALL PRIVATE"): "clause",
-    "SELECT country FROM reads PRIVATE": "not-a-key",
     "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE": "no-bounds",
     "SELECT COUNT(*) AS n FROM reads PRIVATE": "no-bounds",
-    "SELECT COUNT(*) AS n FROM labels PRIVATE": "nothing-private",
     LISTED.replace(", COUNT(DISTINCT user_id) AS n", ""): "counts",
     LISTED.replace(", domain = ['b', 'a', 'c']", ""): "domain",
-    LISTED.replace("['b', 'a', 'c']", "[]"): "option",
     LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY country, article"): "keys",
     LISTED.replace("epsilon = 1", "prefer = 3"): "option",
-    LISTED.replace("SELECT article,", "SELECT").replace("BY article", "BY ALL"): "keys",
-    LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY ALL").replace("domain", "epsilon"): "option",
 }
 
 
@@ -318,14 +304,6 @@ def test_which_days_there_are_is_decided_by_the_statement_alone() -> None:
     beyond = "INSERT INTO visits VALUES (7, TIMESTAMP '2026-03-09 01:00:00', NULL), (7, NULL, NULL)"
     found = [visits(*rows).sql(DAYS.format("2026-03-05", "")) for rows in ((), (VISITS,), (VISITS, beyond), (beyond,))]
     assert len({tuple(day for day, _ in answer) for answer in found}) == 1
-
-
-def test_1000_days_cost_what_10_days_cost() -> None:
-    session = visits(VISITS)
-    bounded = ", max_groups_contributed = 2"
-    answers = [session.sql(DAYS.format(end, bounded)) for end in ("2026-03-11", "2028-11-25")]
-    assert [len(answer) for answer in answers] == [10, 1000]
-    assert answers[0].receipt.loss == answers[1].receipt.loss == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
 
 
 def test_the_bounds_of_a_calendar_may_be_parameters() -> None:

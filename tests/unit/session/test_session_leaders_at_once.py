@@ -12,11 +12,11 @@ import pytest
 from support.groups_kit import COUNTS, LABELS, NAMES, Law, Unit, drawn, rows_of, session_over, stick
 from support.intervals_kit import interval
 from support.laws import ROUNDING, chance, cks, discrete_laplace_law, singles_out
+from support.pairs import list_pairs
 from support.sets_kit import counted_over
 
-import dpsql
 from dpsql.mechanisms import LaplaceLimitedDomain
-from dpsql.plan import Plan, compute_release_key
+from dpsql.plan import Plan
 
 AT_ONCE = ", mechanism = laplace_limited_domain, max_groups_contributed = 2"
 REACH = 30  # of noise that is enumerated; beyond it lies less than 1e-4 of the mass
@@ -87,11 +87,6 @@ def test_one_unit_is_seen_with_the_probability_that_was_computed(groups: int) ->
     assert singles_out(*laws, sample=lambda runs: Counter(len(each.table) > 0 for each in drawn(session, plan, runs)))
 
 
-def test_nobody_is_seen_in_an_empty_table() -> None:
-    session = session_over()
-    assert {len(each.table) for each in drawn(session, session.explain(NAMES.format(more=AT_ONCE)), 200)} == {0}
-
-
 @pytest.mark.properties
 @pytest.mark.parametrize("larger", ["a", "b"])
 def test_chance_decides_between_equal_noisy_counts(larger: str) -> None:
@@ -107,9 +102,7 @@ def test_chance_decides_between_equal_noisy_counts(larger: str) -> None:
     assert low <= 0.5 <= high
 
 
-@pytest.mark.parametrize("k", [1, 3, 10])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("groups", [1, 2, 50])
+@pytest.mark.parametrize(("k", "sql", "groups"), list_pairs([1, 3, 10], [NAMES, COUNTS], [1, 2, 50]))
 def test_the_price_is_at_most_what_a_limited_domain_reserves(sql: str, k: int, groups: int) -> None:
     session = session_over()
     text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
@@ -167,29 +160,3 @@ def test_the_plan_says_what_is_read_and_what_must_be_reached() -> None:
     assert facts["groups per unit"] == "at most 2"
     assert "dpsql_rank <= 2" in plan.engine_sql
     assert plan.engine_sql.endswith("LIMIT 8")
-
-
-@pytest.mark.parametrize(
-    ("more", "bounds", "code"),
-    [
-        (", mechanism = laplace_limited_domain", {}, "bound"),
-        (AT_ONCE, {"min_units": 2}, "min-units"),
-        (f"{AT_ONCE}, k_bar = 1", {}, "option-range"),
-        (f"{AT_ONCE}, domain = ['a']", {}, "option"),
-    ],
-)
-def test_what_is_refused(more: str, bounds: dict[str, int], code: str) -> None:
-    with pytest.raises(dpsql.Refusal) as caught:
-        session_over(**bounds).sql(NAMES.format(more=more))
-    assert caught.value.code == code
-    assert isinstance(caught.value.place, dpsql.Place)
-
-
-def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
-    session = session_over(*rows_of([("a", "b")] * 90))
-    first, again = (session.sql(COUNTS.format(more=AT_ONCE)) for _ in range(2))
-    assert again.receipt.replayed
-    assert again.fetchall() == first.fetchall()
-    others = [NAMES.format(more=AT_ONCE), COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "auto"))]
-    others.append(COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "gaussian_histogram")))
-    assert len({compute_release_key(session.explain(text)) for text in [COUNTS.format(more=AT_ONCE), *others]}) == 4

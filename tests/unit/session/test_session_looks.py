@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -136,10 +135,10 @@ CASES = {
     "counts see more than weights": Case(SAME, 10, dict.fromkeys(SPREAD, 50), {AT_ONCE}, discovered=10),
     "one group": Case((CREATE, *readers(LARGE[:1], 1_500)), 1, {LARGE[0]: 1_500}, {AT_ONCE}, discovered=1),
 }
+BOTH = [("weights see half", False), ("weights see a crowd", True), ("all stand out", True)]
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "counted"), [*((case, at % 2 == 0) for at, case in enumerate(CASES)), *BOTH])
 def test_each_branch_costs_its_items_exactly_and_reads_what_it_needs(case: str, counted: bool) -> None:
     rows, k, units, expected, discovered = CASES[case]
     session = session_over(*rows)
@@ -217,17 +216,6 @@ def test_receipt_json_and_details_say_what_was_seen_and_what_answered() -> None:
     assert "legs" not in dict(others.details())
 
 
-def test_a_receipt_never_says_that_more_than_all_or_fewer_than_none_stand_out() -> None:
-    """The look is noisy: it is often below 0 where there is nothing, and above 1 where all stand out."""
-    for rows, k in ((EMPTY, 10), (FEW, 4)):
-        told = {
-            run.answer.receipt.legs.partition(" of ")[0]
-            for run in runs(session_over(*rows), NAMES.format(k=k, more=""))
-        }
-        assert told <= {f"by counts about {n}" for n in range(k + 1)}
-        assert f"by counts about {0 if rows is EMPTY else k}" in told
-
-
 def test_explain_says_what_is_looked_at_and_what_nothing_costs_and_reads_nothing() -> None:
     session, statements = session_over(*EMPTY), list[Statement]()
 
@@ -292,10 +280,9 @@ def own_session(session: Session, seed: int, error: BaseException) -> Session:
     return rebuilt(session, engine=failing(error), ledger=fresh_ledger(session), noise=SeededNoise(seed))
 
 
-@pytest.mark.parametrize("form", [NAMES, COUNTS])
-@pytest.mark.parametrize("error", [RuntimeError("a cell value"), MemoryError(), dpsql.EngineError("a", "b", hint="c")])
-def test_a_second_statement_that_fails_is_charged_in_full_and_says_so(form: str, error: BaseException) -> None:
-    session, sql = session_over(*HALF), form.format(k=10, more="")
+@pytest.mark.parametrize("error", [RuntimeError("a cell value"), dpsql.EngineError("a", "b", hint="c")])
+def test_a_second_statement_that_fails_is_charged_in_full_and_says_so(error: BaseException) -> None:
+    session, sql = session_over(*HALF), COUNTS.format(k=10, more="")
     own = own_session(session, second_read(session, sql), error)
     plan = own.explain(sql)
     with pytest.raises(dpsql.EngineError) as caught:
@@ -316,12 +303,11 @@ def test_a_second_statement_that_fails_is_charged_in_full_and_says_so(form: str,
     assert own.budget.rho.spent == plan.worst_case.rho.value + again.receipt.loss.rho.value
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_interrupt_of_the_second_statement_is_charged_in_full(interrupt: type[BaseException]) -> None:
+def test_an_interrupt_of_the_second_statement_is_charged_in_full() -> None:
     session, sql = session_over(*HALF), NAMES.format(k=10, more="")
-    own = own_session(session, second_read(session, sql), interrupt())
+    own = own_session(session, second_read(session, sql), KeyboardInterrupt())
     plan = own.explain(sql)
-    with pytest.raises(interrupt) as caught:
+    with pytest.raises(KeyboardInterrupt) as caught:
         own.sql(sql)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert own.budget.rho.spent == plan.worst_case.rho.value
@@ -353,12 +339,11 @@ def test_a_second_answer_that_does_not_fit_is_charged_in_full() -> None:
 # --- which read answers
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_counts_and_keys_are_of_the_read_that_answered(counted: bool) -> None:
+def test_counts_and_keys_are_of_the_read_that_answered() -> None:
     """Between the statements the data changes: new groups come, and those that were there grow."""
     session = session_over(*CROWDED, *readers(LARGE[:5], 1_500, first=10**6))
     grown = session_over(*CROWDED, *readers(LARGE[:5], 9_000, first=10**6), *readers(["new"], 5_000, first=10**7))
-    sql, seen = (COUNTS if counted else NAMES).format(k=7, more=""), Counter[str]()
+    sql, seen = COUNTS.format(k=7, more=""), Counter[str]()
     for seed in range(RUNS):
         ran = list[Statement]()
 
@@ -373,7 +358,7 @@ def test_counts_and_keys_are_of_the_read_that_answered(counted: bool) -> None:
         of_second = answerer in {WEIGHTS, DISCOVERY}
         seen["second" if of_second else "first"] += 1
         assert ("new" in labels) == of_second
-        for label, count in answer.fetchall() if counted else ():
+        for label, count in answer.fetchall():
             expected = {"new": 5_000}.get(str(label), 20 if "crowd" in str(label) else 9_000 if of_second else 1_500)
             assert abs(int(str(count)) - expected) < 25
     assert seen.keys() == {"first", "second"}
@@ -512,7 +497,7 @@ def test_what_a_bound_leaves_out_is_in_no_released_count() -> None:
     bounded, free = session_over(CREATE, *both, max_groups_contributed=1), session_over(CREATE, *both)
     sql, answerers = COUNTS.format(k=2, more=""), set[str]()
     for session, total in ((bounded, 4_000), (free, 8_000)):
-        for run in runs(session, sql, 60):
+        for run in runs(session, sql):
             assert abs(sum(int(str(count)) for _, count in run.answer.fetchall()) - total) < 60
             answerers.add(run.answerer)
     assert {AT_ONCE, DISCOVERY} <= answerers  # of the leaders, and of the second read
@@ -528,7 +513,7 @@ def test_behind_a_bound_a_histogram_may_answer_with_its_counts_and_costs_all(bou
     looks: TwoLooks = plan.mechanism_plan.selection
     assert looks.counts_rho is not None
     deviation = math.sqrt(looks.histogram.variance)
-    for run in runs(session, sql):
+    for run in runs(session, sql, 12):  # whose noise is the same in every run
         receipt = run.answer.receipt
         seen[run.answerer] += 1
         assert run.answerer in {AT_ONCE, LEADERS, HISTOGRAM}
@@ -547,70 +532,7 @@ def test_behind_a_bound_a_histogram_may_answer_with_its_counts_and_costs_all(bou
 # --- where two looks do not apply
 
 
-PER = "SELECT article, country FROM reads GROUP BY ALL TOP 3 PRIVATE PER country WITH ({more}partitions = ['DE', 'FR'])"
-
-
-def test_there_are_no_two_looks_at_partitions() -> None:
-    policy = dpsql.Policy(dpsql.Budget(50, "0.5"), {"reads": dpsql.PrivateTable("user_id")})
-    session = session_on(shared("CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR)"), policy)
-    plan = session.explain(PER.format(more=""))
-    assert "two_looks" not in {plan.mechanism, *(each.name for each in plan.considered)}
-    assert plan.spec.second is None
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(PER.format(more="mechanism = two_looks, "))
-    assert refused.value.code == "partitions"
-    assert refused.value.hint == "Write mechanism = limited_domain, or leave the mechanism out."
-    for repaired in ("mechanism = limited_domain, ", ""):
-        assert session.sql(PER.format(more=repaired)).receipt.legs == ""
-
-
-def test_there_are_no_two_looks_under_min_units() -> None:
-    session = session_over(*RICH, min_units=20)
-    sql = NAMES.format(k=10, more="")
-    assert session.explain(sql).mechanism == "limited_domain"
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(NAMES.format(k=10, more=", mechanism = two_looks"))
-    assert refused.value.code == "min-units"
-    assert session.sql(sql).receipt.legs == ""
-
-
-@pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
-def test_two_looks_are_for_one_certificate(certificate: str) -> None:
-    budget = dpsql.Budget(1, "1e-6", items=60, certificate=certificate)
-    session = session_on(shared(*RICH), dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}))
-    sql = "SELECT article FROM reads GROUP BY article TOP 5 PRIVATE"
-    assert [each.name for each in session.explain(sql).considered] == ["limited_domain"]
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(f"{sql} WITH (mechanism = two_looks)")
-    assert refused.value.code == "certificate"
-    assert session.sql(sql).receipt.legs == ""
-
-
-def test_there_are_no_two_looks_with_a_k_bar_that_is_chosen() -> None:
-    session = session_over(*RICH)
-    assert session.explain(NAMES.format(k=10, more=", k_bar = AUTO")).mechanism == "limited_domain"
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(NAMES.format(k=10, more=", k_bar = AUTO, mechanism = two_looks"))
-    assert (refused.value.code, refused.value.hint) == ("option", "Write a number, or leave it out.")
-
-
 MEASURES = {"rows": 3, "seconds": {"min": 0, "max": 10}}
-
-
-@pytest.mark.parametrize("measure", ["COUNT(*)", "SUM(seconds)", "SUM(seconds) AS n, COUNT(*)"])
-def test_rows_and_sums_are_not_looked_at(measure: str) -> None:
-    """A unit changes a count of rows by 3, and a sum by 10: the looks, and what answers, are for changes of 1."""
-    session = session_over(*RICH, bounds=MEASURES)
-    sql = NAMES.replace("SELECT article", f"SELECT article, {measure} AS m")
-    plan = session.explain(sql.format(k=10, more=""))
-    assert plan.mechanism == "limited_domain"
-    assert "two_looks" not in {each.name for each in plan.considered}
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(sql.format(k=10, more=", mechanism = two_looks"))
-    assert refused.value.code == "option"
-    assert refused.value.hint == "Write mechanism = limited_domain, or leave the mechanism out."
-    assert session.sql(sql.format(k=10, more=", mechanism = limited_domain")).receipt.legs == ""
-    assert session.budget.rho.spent > 0
 
 
 def test_measures_after_a_number_of_users_are_of_the_read_that_answered() -> None:
@@ -621,7 +543,7 @@ def test_measures_after_a_number_of_users_are_of_the_read_that_answered() -> Non
     sql = sql.format(k=10, more=", mechanism = two_looks")
     plan, seen = session.explain(sql), Counter[str]()
     assert plan.worst_case.rho == charged(plan, 40)
-    for run in runs(session, sql, 40):
+    for run in runs(session, sql, 20):
         found = run.answer.fetchall()
         seen[run.answerer] += 1
         paid = (
@@ -633,22 +555,7 @@ def test_measures_after_a_number_of_users_are_of_the_read_that_answered() -> Non
             assert abs(int(str(units)) - 28) < 25
             assert abs(float(str(seconds)) - 280) < 250
             assert abs(int(str(rows)) - 28) < 75
-    assert seen[WEIGHTS] > 10
-
-
-def test_with_a_limit_of_rows_there_is_no_second_read() -> None:
-    limits = dpsql.Limits(max_epsilon=1, max_rows_fetched=5_000)  # more than the leaders
-    session = session_over(*RICH, limits=limits)
-    sql = NAMES.format(k=5, more="")
-    plan = session.explain(sql)
-    assert plan.mechanism == "limited_domain"
-    assert plan.max_rows_fetched is not None
-    assert plan.max_rows_fetched <= 5_000
-    assert "two_looks" not in {each.name for each in plan.considered}
-    with pytest.raises(dpsql.Refusal) as refused:
-        session.sql(NAMES.format(k=5, more=", mechanism = two_looks"))
-    assert refused.value.code == "rows-fetched"
-    assert session.budget.rho.spent == 0
+    assert seen[WEIGHTS] > 4
 
 
 def test_where_names_are_known_two_looks_by_name_use_none_of_them() -> None:
@@ -663,29 +570,6 @@ def test_where_names_are_known_two_looks_by_name_use_none_of_them() -> None:
 
 
 # --- stored answers
-
-
-def test_a_replay_reads_nothing_and_keeps_what_was_seen(example: Path) -> None:
-    sql = "SELECT article FROM reads WHERE article = '{}' GROUP BY article TOP 9 PRIVATE"
-    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        first = [session.sql(sql.format(article)) for article in ("article 1", "nowhere")]
-    assert [answer.receipt.mechanism for answer in first] == ["two_looks"] * 2
-    assert all(answer.receipt.legs.startswith("by counts about ") for answer in first)
-
-    def fail(statement: Statement, _: object) -> Exact:
-        raise AssertionError(statement)
-
-    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        spent = session.budget.rho.spent
-        for answer, article in zip(first, ("article 1", "nowhere"), strict=True):
-            silent = rebuilt(session, engine=fail)
-            for again in (silent.sql(sql.format(article)), silent.replay(sql.format(article))):
-                assert again.receipt.replayed
-                assert again.receipt.legs == answer.receipt.legs
-                assert again.receipt.items_charged == 0
-                assert again.receipt.stopped_at_bottom
-                assert again.fetchall() == answer.fetchall()
-        assert session.budget.rho.spent == spent
 
 
 @pytest.mark.parametrize("answerer", [LEADERS, WEIGHTS])
@@ -752,9 +636,8 @@ def test_the_relay_is_refused_by_name_with_a_hint_that_works() -> None:
 # --- what the query makes of the answer
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ordering_and_having_apply_after_the_looks(seed: int) -> None:
-    session = seeded(session_on(shared(*values_rows({"a": 2000, "b": 1500}))), seed)
+def test_ordering_and_having_apply_after_the_looks() -> None:
+    session = seeded(session_on(shared(*values_rows({"a": 2000, "b": 1500}))), 0)
     sql = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > 1700 TOP 3 PRIVATE"
     answer = session.sql(f"{sql} WITH (epsilon = 0.05, mechanism = two_looks) ORDER BY article DESC")
     assert [row[0] for row in answer.fetchall()] == ["a"]

@@ -274,18 +274,6 @@ def test_the_threshold_of_a_histogram_of_sums_is_a_sum_in_the_chart() -> None:
     assert session.sql(sql.format(", mechanism = limited_domain"))._find_threshold() is None
 
 
-@pytest.mark.parametrize("certificate", ["pure", "optimal"])
-def test_other_certificates_rank_sums_by_their_own_mechanisms(certificate: str) -> None:
-    budget = dpsql.Budget(40, "1e-6", items=60, queries=10, certificate=certificate)
-    table = dpsql.PrivateTable("user_id", bounds=BOUNDS)  # type: ignore[arg-type]
-    session = session_on(shared(CREATE, *ROWS), dpsql.Policy(budget, {"orders": table}))
-    sql = f"{MEASURED}GROUP BY product TOP 3 PRIVATE"
-    assert session.explain(sql).mechanism == "limited_domain"
-    for mechanism in UNKNOWN[1:]:
-        with pytest.raises(dpsql.Refusal, match="certificate"):
-            session.sql(f"{sql} WITH (mechanism = {mechanism})")
-
-
 def test_the_weight_of_whole_contributions_is_that_of_units() -> None:
     """Users who all add R weigh what they weigh where users are counted."""
     rows = "INSERT INTO orders SELECT i, ['a', 'b', 'c'][i % 3 + 1], 99, 2, 'DE' FROM range(900) t(i)"

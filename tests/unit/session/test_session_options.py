@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from support.looks_kit import LEADERS, WEIGHTS, find_answerer, price_looks
-from support.session_kit import PRIVATE, filled, rebuilt, seeded, session_on, shared, values_rows
+from support.session_kit import PRIVATE, session_on, shared, values_rows
 
 import dpsql
-from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
-ROOT = Path(__file__).parents[3]
-CORPORA = [ROOT / "tests" / "properties" / "attacks" / "statements.jsonl"]
 BASE = "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE"
 LIMITS = dpsql.Limits(max_epsilon="0.2", min_epsilon="0.001", max_delta="1e-7", max_k=50, max_k_bar=300)
 
@@ -177,54 +170,3 @@ def test_without_limits_delta_may_take_the_whole_pool() -> None:
     assert session.explain(asked("delta = 5e-7")).delta == dpsql.Delta("5e-7")
     with pytest.raises(dpsql.Refusal, match="at most 5e-07"):
         session.explain(asked("delta = 5.1e-7"))
-
-
-def statements(category: str) -> list[dict[str, str]]:
-    corpus = next((path for path in CORPORA if path.exists()), None)
-    if corpus is None:
-        return []
-    found = [json.loads(line) for line in corpus.read_text().splitlines()]
-    return [statement for statement in found if statement["category"] == category]
-
-
-@pytest.fixture(scope="module")
-def attacked() -> tuple[Session, RecordingEngine]:
-    connection = filled(
-        "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE)",
-        "CREATE TABLE likes (user_id BIGINT, article VARCHAR, ts TIMESTAMP)",
-        "CREATE TABLE users (user_id BIGINT, age INTEGER, city VARCHAR)",
-        "CREATE TABLE countries (country VARCHAR, continent VARCHAR)",
-        "CREATE TABLE articles (article VARCHAR, topic VARCHAR)",
-    )
-    private = {name: dpsql.PrivateTable("user_id") for name in ("reads", "likes", "users")}
-    public = {name: dpsql.PublicTable() for name in ("countries", "articles")}
-    plain = session_on(connection, dpsql.Policy(dpsql.Budget(10, "1e-6"), {**private, **public}))
-    recording = RecordingEngine(plain._dependencies.engine)
-    return rebuilt(plain, engine=lambda statement, _: recording.execute(statement)), recording
-
-
-@pytest.mark.parametrize(
-    "statement", statements("options/values") + statements("clause/k"), ids=lambda statement: statement["id"]
-)
-def test_the_corpus_of_bad_options(attacked: tuple[Session, RecordingEngine], statement: dict[str, str]) -> None:
-    session, recording = attacked
-    before, read = session.budget, len(recording.statements)
-    with pytest.raises((dpsql.Refusal, dpsql.Unsupported, dpsql.UsageError)):
-        session.sql(statement["sql"])
-    assert session.budget == before
-    assert len(recording.statements) == read
-
-
-@pytest.mark.parametrize("statement", statements("legit/clause"), ids=lambda statement: statement["id"])
-def test_the_corpus_of_good_clauses(attacked: tuple[Session, RecordingEngine], statement: dict[str, str]) -> None:
-    session, recording = attacked
-    session = seeded(session, 2)  # several of them are one query in other words
-    read = len(recording.statements)
-    receipt = session.sql(statement["sql"]).receipt
-    assert receipt.epsilon is not None
-    item, answerer = receipt.epsilon.value**2 / 8, find_answerer(receipt.legs)
-    rho = price_looks(receipt.epsilon, answerer, k=receipt.k, found=0) if answerer else item
-    assert (receipt.mechanism == "two_looks") == bool(answerer)
-    assert receipt.loss.rho == dpsql.Rho(rho)
-    assert receipt.items_charged == math.ceil(rho / item)
-    assert len(recording.statements) == read + (2 if answerer in {LEADERS, WEIGHTS} else 1)

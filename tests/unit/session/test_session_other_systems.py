@@ -109,12 +109,6 @@ SAME = {  # words of another system, and the statement of dpsql that they are: i
         "SELECT country, COUNT(*) AS n, value_low(n) AS a, value_high(n) AS b FROM people GROUP BY country "
         "TOP 10 PRIVATE"
     ),
-    "SELECT TOP 2 country, COUNT(*) AS n FROM people GROUP BY country ORDER BY n DESC": (
-        "SELECT country, COUNT(*) AS n FROM people GROUP BY country TOP 2 PRIVATE ORDER BY n DESC"
-    ),
-    "SELECT TOP (2) 2 * COUNT(*) AS m, country FROM people GROUP BY country ORDER BY m DESC": (
-        "SELECT 2 * COUNT(*) AS m, country FROM people GROUP BY country TOP 2 PRIVATE ORDER BY m DESC"
-    ),
     "SELECT COUNT(*) FROM (SELECT user_id, ANY_VALUE(item) AS item FROM orders GROUP BY user_id) WHERE item = 'pen'": (
         "SELECT COUNT(*) FROM (SELECT user_id, MIN(item) AS item FROM orders GROUP BY user_id) "
         "WHERE item = 'pen' PRIVATE"
@@ -157,8 +151,6 @@ def test_public_groups_of_a_join_are_those_of_its_table(session: dpsql.Session) 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("SELECT TOP 2 PERCENT country, COUNT(*) AS n FROM people GROUP BY country", "clause"),
-        ("SELECT TOP 2 country, COUNT(*) AS n FROM people GROUP BY country LIMIT 5", "clause"),
         ("SELECT TOP 2 country FROM people", "clause"),
         ("SELECT country, ANY_VALUE(age) AS a FROM people GROUP BY country", "not-row-local"),
     ],
@@ -167,11 +159,6 @@ def test_what_means_something_else_stays_refused(session: dpsql.Session, text: s
     with pytest.raises(dpsql.Error) as refused:
         session.sql(text)
     assert (refused.value.code, bool(refused.value.hint)) == (code, True)
-
-
-def test_top_needs_its_clause_where_standard_sql_is_not_private(session: dpsql.Session) -> None:
-    with pytest.raises(dpsql.Refusal, match="TOP must be followed"):
-        session.sql("SELECT TOP 2 country, COUNT(*) AS n FROM people GROUP BY country", implicit=False)
 
 
 def test_rows_of_a_user_are_an_option_of_googlesql(session: dpsql.Session) -> None:

@@ -47,6 +47,13 @@ OWN_CAPS = ["weighted_gaussian", "domain_discovery"]
         ("names", 10, "mechanism = domain_discovery", 7, 7),
         ("counts", 10, "mechanism = domain_discovery", 7, 3),
         ("counts", 10, "max_groups_contributed = 3, mechanism = domain_discovery", 12, 9),
+        ("names", 10, "mechanism = stable", 7, 7),
+        ("counts", 10, "mechanism = stable", 7, 3),
+        ("names", 10, "mechanism = top_stable", 7, 7),
+        ("counts", 10, "mechanism = top_stable", 7, 3),
+        ("names", 10, "k_bar = AUTO", 7, 6),
+        ("counts", 10, "k_bar = AUTO", 7, 3),
+        ("names", 10, "k_bar = AUTO", 2, 1),
     ],
 )
 def test_the_most_keys_that_fit(shape: str, k: int, bound: str, items_left: int, keys: int) -> None:
@@ -60,11 +67,13 @@ def test_the_most_keys_that_fit(shape: str, k: int, bound: str, items_left: int,
     hint_of(session, asked(shape, keys + 1, "epsilon = 0.05", bound))  # one more does not fit
 
 
-def test_less_than_one_item() -> None:
-    session = left_with(ITEM / 2, POOL)
-    hint = hint_of(session, asked("counts", 10, "epsilon = 0.05"))
+@pytest.mark.parametrize(("items_left", "more"), [(Fraction(1, 2), ""), (Fraction(4, 3), "k_bar = AUTO")])
+def test_less_than_one_item(items_left: Fraction, more: str) -> None:
+    """The choice of k_bar costs an item, too."""
+    session = left_with(items_left * ITEM, POOL)
+    hint = hint_of(session, asked("counts", 10, "epsilon = 0.05", more))
     assert "TOP" not in hint
-    (sql,) = fitting(hint, "counts", 10, "epsilon = 0.05")
+    (sql,) = fitting(hint, "counts", 10, "epsilon = 0.05", more)
     assert_fits(session, sql)
 
 

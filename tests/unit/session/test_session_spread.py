@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.pairs import list_pairs
 from support.session_kit import session_on, shared
 
 import dpsql
@@ -53,9 +54,10 @@ def plain(sql: str) -> tuple[object, ...]:
     return row
 
 
-@pytest.mark.parametrize("name", sorted(SPREADS.keys() - {"var"}))
-@pytest.mark.parametrize("column", ["stars", "speed", "cents"])
-@pytest.mark.parametrize("condition", ["", " FILTER (WHERE page = 'a')"])
+@pytest.mark.parametrize(
+    ("name", "column", "condition"),
+    list_pairs(sorted(SPREADS.keys() - {"var"}), ["stars", "speed", "cents"], ["", " FILTER (WHERE page = 'a')"]),
+)
 def test_a_spread_is_that_of_the_rows(name: str, column: str, condition: str) -> None:
     """No user is beyond a bound, and the noise at epsilon 8 is 0.3 % of 9, the square of half of a range of 10."""
     arguments = f"{column}, stars" if name.startswith("covar") else column

@@ -11,12 +11,13 @@ import pytest
 from support.fixed_stable_kit import law_of_positions
 from support.groups_kit import counted, drawn, session_over
 from support.laws import ROUNDING, fits
+from support.pairs import list_pairs
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
-from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
+from support.shortfall_kit import POOL, asked, hint_of, left_with
 
 import dpsql
 from dpsql.mechanisms import FixedStableTopK
-from dpsql.plan import Plan, compute_release_key
+from dpsql.plan import Plan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
@@ -89,9 +90,9 @@ def test_with_counts_rows_come_by_these_and_equal_ones_by_label() -> None:
 LEADERS = ", mechanism = limited_domain"
 
 
-@pytest.mark.parametrize("k", [1, 2, 7])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("bound", ["", ", max_groups_contributed = 2"])
+@pytest.mark.parametrize(
+    ("k", "sql", "bound"), list_pairs([1, 2, 7], [NAMES, COUNTS], ["", ", max_groups_contributed = 2"])
+)
 def test_the_worst_case_is_what_a_limited_domain_reserves(k: int, sql: str, bound: str) -> None:
     session, text = session_over(), sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
     plan, usual = session.explain(text.format(more=STABLE + bound)), session.explain(text.format(more=bound + LEADERS))
@@ -103,9 +104,10 @@ def test_the_worst_case_is_what_a_limited_domain_reserves(k: int, sql: str, boun
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize("data", [*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("k", [1, 3, 6])
+@pytest.mark.parametrize(
+    ("data", "sql", "k"),
+    list_pairs([*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)], [NAMES, COUNTS], [1, 3, 6]),
+)
 def test_what_was_not_drawn_is_not_charged(data: Mapping[str | None, int], sql: str, k: int) -> None:
     session = session_over(*articles(data))
     text = sql.format(more=STABLE).replace("TOP 2", f"TOP {k}")
@@ -133,57 +135,6 @@ def test_the_plan_says_what_must_be_reached() -> None:
     assert facts["k"] == "2"
     assert "LIMIT 8) ORDER BY" in plan.engine_sql
     assert len(counted(session_over(*articles(dict.fromkeys("abcdefghijkl", 2))), plan)) == 8
-
-
-REFUSED = [
-    (f"{STABLE}, prefer = 2", {}, "option", "prefer", STABLE),
-    (f"{STABLE}, penalty = 2", {}, "option", "penalty", STABLE),
-    (f"{STABLE}, k_bar = 1", {}, "option-range", "k_bar", f"{STABLE}, k_bar = 2"),
-    (f"{STABLE}, k_bar = AUTO", {}, "option", "k_bar", STABLE),
-    (f"{STABLE}, domain = ['a', 'b']", {}, "option", "mechanism", f"{STABLE}"),
-    (STABLE, {"min_units": 5}, "min-units", "mechanism", ""),
-    (", penalty = 2", {}, "option", "penalty", ""),
-    (", mechanism = top_stable, penalty = 2", {}, "option", "penalty", ", mechanism = top_stable"),
-]
-
-
-@pytest.mark.parametrize(("more", "bounds", "code", "place", "instead"), REFUSED)
-def test_what_is_refused(more: str, bounds: dict[str, int], code: str, place: str, instead: str) -> None:
-    session = session_over(**bounds)
-    for ask in (session.sql, session.explain):
-        with pytest.raises(dpsql.Refusal) as caught:
-            ask(NAMES.format(more=more))
-        assert caught.value.code == code
-        assert isinstance(caught.value.place, dpsql.Place)
-        assert caught.value.place.fragment.startswith(place)
-        assert caught.value.hint
-    session.explain(NAMES.format(more=instead))
-
-
-def test_k_may_be_a_parameter_and_the_answer_is_replayed() -> None:
-    session = session_over(*articles({"b": 90, "a": 95, "c": 2}))
-    first = session.sql(NAMES.format(more=STABLE))
-    again = session.sql(NAMES.format(more=STABLE).replace("TOP 2", "TOP ?"), [2])
-    assert again.receipt.replayed
-    assert again.fetchall() == first.fetchall()
-    fresh = session.sql(NAMES.format(more=f"{STABLE}, fresh = true"))
-    assert not fresh.receipt.replayed
-    texts = [NAMES.format(more=more) for more in ("", STABLE, f"{STABLE}, k_bar = 9")]
-    texts += [COUNTS.format(more=STABLE), NAMES.format(more=", mechanism = top_stable")]
-    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)
-
-
-@pytest.mark.parametrize(("shape", "items_left", "keys"), [("names", 7, 7), ("counts", 7, 3), ("names", 1, 1)])
-@pytest.mark.parametrize("mechanism", ["stable", "top_stable"])
-def test_what_a_short_budget_says_would_fit_fits(shape: str, items_left: int, keys: int, mechanism: str) -> None:
-    session = left_with(items_left * ITEM + ITEM / 3, POOL)
-    others = ["epsilon = 0.05", f"mechanism = {mechanism}"]
-    hint = hint_of(session, asked(shape, 10, *others))
-    assert hint.startswith(f"TOP {keys} PRIVATE at this epsilon or WITH (epsilon = ")
-    queries = fitting(hint, shape, 10, *others)
-    assert len(queries) == 2
-    for sql in queries:
-        assert_fits(session, sql)
 
 
 def test_what_the_mechanism_does_not_take_is_not_offered() -> None:

@@ -10,12 +10,13 @@ from itertools import permutations
 import pytest
 from support.groups_kit import drawn, session_over
 from support.laws import ROUNDING, fits
+from support.pairs import list_pairs
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
 from support.top_stable_kit import law_of_positions
 
 import dpsql
 from dpsql.mechanisms import TopStable
-from dpsql.plan import Plan, compute_release_key
+from dpsql.plan import Plan
 
 NAMES = (
     "SELECT article FROM reads GROUP BY article "
@@ -100,9 +101,10 @@ def test_a_fifth_is_for_draws_within_where_a_rank_may_be_above_k() -> None:
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize("data", [*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("k", [1, 3, 6])
+@pytest.mark.parametrize(
+    ("data", "sql", "k"),
+    list_pairs([*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)], [NAMES, COUNTS], [1, 3, 6]),
+)
 def test_the_tests_are_charged_and_the_draws_that_were_made(data: Mapping[str | None, int], sql: str, k: int) -> None:
     session = session_over(*articles(data))
     text = sql.format(more="").replace("TOP 2", f"TOP {k}")
@@ -126,35 +128,6 @@ def test_the_plan_says_what_must_be_reached() -> None:
     assert plan.threshold_offset == mechanism.offset + 1
     assert f"{mechanism.offset + 1} units above the next" in facts["threshold"]
     assert facts["items at most"].startswith("2 (the tests at once")
-
-
-@pytest.mark.parametrize(
-    ("more", "bounds", "code", "place"),
-    [
-        (", k_bar = 1", {}, "option-range", "k_bar"),
-        (", k_bar = AUTO", {}, "option", "k_bar"),
-        (", prefer = 2", {}, "option", "prefer"),
-        (", domain = ['a', 'b']", {}, "option", "mechanism"),
-        ("", {"min_units": 5}, "min-units", "mechanism"),
-    ],
-)
-def test_what_is_refused(more: str, bounds: dict[str, int], code: str, place: str) -> None:
-    with pytest.raises(dpsql.Refusal) as caught:
-        session_over(**bounds).sql(NAMES.format(more=more))
-    assert caught.value.code == code
-    assert isinstance(caught.value.place, dpsql.Place)
-    assert caught.value.place.fragment.startswith(place)
-
-
-def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
-    session = session_over(*articles({"b": 290, "a": 295, "c": 2}))
-    first = session.sql(COUNTS.format(more=""))
-    again = session.sql(COUNTS.format(more="") + " ORDER BY n LIMIT 1")
-    assert again.receipt.replayed
-    assert set(again.fetchall()) <= set(first.fetchall())
-    assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
-    others = [NAMES.format(more=""), COUNTS.format(more=""), NAMES.format(more=", k_bar = 9")]
-    assert len({compute_release_key(session.explain(text)) for text in others}) == 3
 
 
 def test_a_tiny_delta_works() -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.groups_kit import COUNTS, LABELS, LEVELS, NAMES, Law, Unit, counted, drawn, rows_of, session_over, stick
 from support.laws import ROUNDING, chance, cks, fits, goodness, singles_out
 from support.looks_kit import GATE, behind, find_opening, second_alone
+from support.pairs import list_pairs
 from support.session_kit import session_on, shared
 from support.sets_kit import counted_over
 from support.weights_kit import Weights, reaching, weights_of
@@ -123,12 +124,6 @@ def test_one_unit_is_seen_with_the_probability_that_is_claimed(groups: int, more
     assert singles_out(*laws, sample=lambda runs: Counter(len(each.table) > 0 for each in drawn(session, plan, runs)))
 
 
-def test_nobody_is_seen_in_an_empty_table() -> None:
-    session = session_over()
-    for sql in (NAMES, COUNTS):
-        assert {len(each.table) for each in drawn(session, session.explain(sql.format(more=OWN)), 100)} == {0}
-
-
 def order_law(mechanism: WeightedGaussian, weights: Weights, k: int) -> dict[Hashable, float]:
     """Return the law of the released labels in their order, to the width of fine cells, within which chance decides."""
     labels, reach = list(weights), 2_500
@@ -163,13 +158,11 @@ def test_what_is_sampled_has_the_law_that_was_computed(k: int, more: str) -> Non
     assert fits(p_value)
 
 
-@pytest.mark.parametrize("k", [1, 2, 10])
-@pytest.mark.parametrize("sql", [NAMES, COUNTS])
-@pytest.mark.parametrize("groups", [None, 1, 2, 50])
-@pytest.mark.parametrize(("own", "looked"), [(OWN, 0), (GATED, GATE)])
-def test_the_price_is_what_a_limited_domain_reserves(
-    sql: str, k: int, groups: int | None, own: str, looked: Fraction
-) -> None:
+@pytest.mark.parametrize(
+    ("k", "sql", "groups", "own"), list_pairs([1, 2, 10], [NAMES, COUNTS], [None, 1, 2, 50], [OWN, GATED])
+)
+def test_the_price_is_what_a_limited_domain_reserves(sql: str, k: int, groups: int | None, own: str) -> None:
+    looked = GATE if own == GATED else 0
     session = session_over(*rows_of([("a", "b")]), budget="0.9")
     text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
     bound = "" if groups is None else f", max_groups_contributed = {groups}"
@@ -218,14 +211,6 @@ def test_a_gate_costs_its_share_where_it_stays_closed_and_the_keys_where_it_open
         assert each.items_charged == math.ceil(keys + counts)
         assert open_ or (len(each.table), each.stopped_at_bottom) == (0, True)
     assert set(opened) == {True, False}, "each has a chance of a tenth or more"
-
-
-def test_counts_under_a_bound_cost_no_more_items_than_it() -> None:
-    session = session_over(*rows_of([("a", "b")] * 60), max_groups_contributed=1)
-    answer = session.sql(COUNTS.format(more=OWN))
-    assert len(answer) == 2
-    assert answer.receipt.items_charged == 3
-    assert answer.receipt.loss.rho.value == Fraction(3, 8)
 
 
 def test_counts_are_of_the_kept_groups_with_their_own_noise() -> None:
@@ -280,31 +265,6 @@ def test_the_plan_says_what_a_weight_is_and_who_set_the_cap() -> None:
     assert ("mechanism", "weighted_gaussian") in shown.fetchall()
 
 
-REFUSED = [
-    (GATED, {"min_units": 5}, "min-units", "mechanism"),
-    (f"{GATED}, k_bar = 5", {}, "option", "k_bar"),
-    (f"{GATED}, domain = ['a', 'b']", {}, "option", "mechanism"),
-    (TWO_GATED.replace("= 2", "= 65537"), {}, "option-range", "mechanism"),
-    (TWO_GATED.replace("= 2", "= 5"), {"max_groups_contributed": 4}, "option-range", "max_groups"),
-]
-
-
-@pytest.mark.parametrize(("more", "bounds", "code", "place"), REFUSED)
-@pytest.mark.parametrize("name", ["weighted_gaussian", "domain_discovery"])
-def test_what_is_refused(name: str, more: str, bounds: dict[str, int], code: str, place: str) -> None:
-    session = session_over(**bounds)
-    text = NAMES.format(more=more.replace("weighted_gaussian", name))
-    text = text.replace("delta = 0.1, ", "") if "domain = " in more else text
-    for ask in (session.sql, session.explain):
-        with pytest.raises(dpsql.Refusal) as caught:
-            ask(text)
-        assert caught.value.code == code
-        assert isinstance(caught.value.place, dpsql.Place)
-        assert caught.value.place.fragment.startswith(place)
-        assert caught.value.hint
-    assert session.budget.rho.spent == 0
-
-
 def test_weights_of_another_bound_are_refused() -> None:
     plan = session_over().explain(NAMES.format(more=TWO))
     for weights in ([], [1], [3, 2, 1]):
@@ -313,20 +273,6 @@ def test_weights_of_another_bound_are_refused() -> None:
         assert caught.value.code == "bound-range"
     with pytest.raises(UsageError):
         rewrite_weighted(plan.query, bound=None, weights=[])
-
-
-def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
-    session = session_over(*rows_of([("a", "b")] * 60), budget="0.99")
-    first = session.sql(COUNTS.format(more=OWN))
-    again = session.sql(COUNTS.format(more=OWN))
-    assert again.receipt.replayed
-    assert again.fetchall() == first.fetchall()
-    assert not session.sql(COUNTS.format(more=f"{OWN}, fresh = true")).receipt.replayed
-    texts = [COUNTS.format(more=OWN), NAMES.format(more=OWN), COUNTS.format(more=TWO)]
-    texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
-    texts.append(texts[0].replace("weighted_gaussian", "domain_discovery"))
-    texts.append(COUNTS.format(more=f"{OWN}, max_groups_contributed = 100"))  # which bounds the counts too
-    assert len({compute_release_key(session.explain(text)) for text in texts}) == len(texts)
 
 
 @pytest.mark.parametrize("keys", ["s", "x", "d", "s, x", "x, d, s", "lower(s), d"])
