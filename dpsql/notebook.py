@@ -204,6 +204,7 @@ class Notebook:
             implicit=True if "implicit" in options else None,
             consent=True if "consent" in options else None,
         )
+        # After the new session is open: where that fails, the former one stays.
         self.close()
         self._session, self._is_own = session, True
         return session.budget

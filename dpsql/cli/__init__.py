@@ -82,6 +82,7 @@ def _add_format(text: str) -> Callable[[Command], Command]:
 
 
 def _add_all(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    # Decorators are applied from the last to the first: reversed, the help lists the options in the order given.
     for option in reversed(options):
         command = option(command)
     return command
@@ -225,6 +226,7 @@ def shell(  # noqa: PLR0913 - the options of the command
     if database is not None and db is not None:
         raise click.BadParameter("Give the database once, as DB or with --db.")
     interactive = sys.stdin.isatty()
+    # All of a script is read before the session opens, so that none of its statements runs if it is not UTF-8.
     lines = [] if interactive else _read_statement("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
         state = Shell(session, is_timed=interactive, implicit=implicit, consent=consent)
@@ -371,6 +373,7 @@ def _read_statement(sql: str) -> str:
     if sql != "-":
         return sql
     try:
+        # Editors of Windows begin a file with a byte order mark, which this codec drops.
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:  # a guess at the encoding could change the query and its charge
         raise UsageError("not-text", "Standard input is not UTF-8 text.", hint="Save the file as UTF-8.") from None
@@ -393,6 +396,7 @@ def main() -> None:
         raise SystemExit(error.exit_code) from None
     except click.Abort as abort:
         click.echo("dpsql: Interrupted.", err=True)
+        # click makes an Abort of the end of input, too; its cause is then an EOFError.
         raise SystemExit(_INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
     except Error as error:
         click.echo(f"dpsql: {error}", err=True)

@@ -197,6 +197,7 @@ def failure_lines(error: Error, text: str) -> list[str]:
     if isinstance(place, Place) and place.line <= len(rows):
         row = replace_unprintable(rows[place.line - 1].replace("\t", " "))
         start = place.column - 1
+        # Columns count characters, but the marks below count cells of the terminal: a wide character has two.
         marked = row[start : start + len(place.fragment.split("\n")[0])]
         lines += [f"  {row}", f"  {' ' * cell_len(row[:start])}{'^' * max(1, cell_len(marked))}"]
     elif place:

@@ -118,6 +118,8 @@ class Connection:
     @translate_errors
     def another(self) -> Connection:
         """Return another connection to the same session, even if this one is closed; the last closes it."""
+        # It comes with a lock and a count of its own, which give way to those that all connections of the session
+        # share.
         another = Connection(self._shared.session)
         with self._shared.lock:
             if not self._shared.connections:
@@ -254,6 +256,7 @@ class Cursor:
         when a statement is charged.
         """
         connection = self._require_connection()
+        # Before the statement, so that after an error nothing of the last answer can be fetched.
         self._set_answer(None)
         self._receipt = None
         answer = connection.ask(operation, () if parameters is None else parameters)

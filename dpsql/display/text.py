@@ -126,6 +126,7 @@ def format_released(value: object, ends: Ends, *, grouped: bool = False) -> tupl
     digits = max(0, digits)
     unit = Fraction(1, 10**digits)
     shown = round(exact / unit) * unit
+    # From the number that is shown, which was rounded, so that the shown interval contains the true one.
     sides = [math.ceil(side / unit - _NOISE) * unit for side in (shown - low, high - shown)]
     text = _write(shown, digits, grouped=grouped)
     if max(sides) <= max(_SKEW * min(sides), min(sides) + unit):
@@ -139,6 +140,7 @@ def _write(value: Fraction, digits: int, *, grouped: bool) -> str:
     whole, part = divmod(abs(round(value * 10**digits)), 10**digits)
     written = f"{whole:,}" if grouped else str(whole)
     written += f".{part:0{digits}}" if digits else ""
+    # -0.004 with two decimals is 0.00, not -0.00.
     return f"-{written}" if value < 0 and (whole or part) else written
 
 
@@ -293,6 +295,7 @@ def meter_html(meter: Meter) -> Html:
     start, bars, legend, spoken = 0, [_draw_rect(0, _WIDTH, fill="currentColor")], [], []
     for part in meter.parts:
         fill = ACCENT if part.now else BAR
+        # Used parts are rounded up, and what is left is rounded down: a meter never shows less use than there is.
         width = min(math.ceil(_WIDTH * part.amount / meter.granted), _WIDTH - start)
         if width > 0:  # what exceeds the grant is not drawn
             bars.append(_draw_rect(start, width, fill=fill))

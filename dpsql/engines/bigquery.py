@@ -105,6 +105,7 @@ class BigQueryEngine(RemoteEngine):
             use_legacy_sql=False,
             **{name: value for name, value in self._limits.items() if value is not None},
         )
+        # BigQuery runs several statements in one text as a script, which could write.
         if ONE_SELECT.match(statement.sql) is None:
             raise ValueError
         # Without retries: a statement is one job, and one that fails is not sent again.
@@ -113,6 +114,7 @@ class BigQueryEngine(RemoteEngine):
         try:
             return job.result(job_retry=None).to_arrow(create_bqstorage_client=False)
         finally:
+            # `reconnect` may have let go of this job while it ran, and another one may run by now.
             if self._job is job:
                 self._job = None
 

@@ -129,6 +129,7 @@ def _field(column: Mapping[str, Any]) -> Field | None:
 
 def _below(root: Path, path: str, *, place: str) -> Path:
     """Return where a file is that is named relative to the table; one with an address belongs to another table too."""
+    # "/" is below no folder, so that `within` refuses an address.
     return within(root, Path("/") if _ADDRESS.match(path) else root / unquote(path), place=place)
 
 

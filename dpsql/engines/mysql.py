@@ -82,6 +82,7 @@ def _array(values: tuple[Any, ...], field: tuple[Any, ...]) -> pa.Array:
     texts = pa.array([None if value is None else str(value) for value in values], pa.string())
     if kind in _DECIMAL_CODES:
         return pa.array([None if value is None else Decimal(value) for value in values])
+    # From text, the number 18446744073709551615 of an unsigned BIGINT is an error, and not -1.
     return texts.cast(pa.int64() if kind in _INTEGER_CODES else pa.float64())
 
 
@@ -89,6 +90,7 @@ _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER
 _UNSIGNED = {"tinyint": "UTINYINT", "smallint": "USMALLINT", "mediumint": "INTEGER", "int": "UINTEGER"}
 _TEXTS = ["char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"]
 _SHORT = frozenset(["char", "varchar", "tinytext", "text"])
+# utf8mb4_bin is none of them: it pads with spaces, so that 'a' = 'a '.
 _BY_BYTES = frozenset(["utf8mb4_nopad_bin", "utf8mb4_0900_bin"])
 _BYTES = ["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"]
 _TYPES = {
@@ -134,6 +136,7 @@ def _collation(kind: str, collation: str | None) -> str:
 
 def _type(kind: str, whole: str) -> str:
     """Return DuckDB's name of a type; the server's own for one that dpsql does not compute with."""
+    # Both servers store a BOOLEAN as tinyint(1).
     if whole.startswith("tinyint(1)") or whole == "bit(1)":
         return "BOOLEAN"
     if found := _DECIMAL.match(whole):
@@ -153,6 +156,7 @@ _SETTINGS: Mapping[str, str] = {
     "sort_buffer_size": str(64 << 20),  # MariaDB fails where it does not hold 15 rows of 64 such texts
     "sql_auto_is_null": "0",
     "sql_big_selects": "1",  # or a statement would fail by the rows that the server expects
+    # 'a\' is a text of two characters, || joins texts, and 1 - 2 is -1 for unsigned numbers too, as in DuckDB.
     "sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,PIPES_AS_CONCAT'",
     "sql_select_limit": "18446744073709551615",
     "time_zone": "'+00:00'",
@@ -206,6 +210,7 @@ class MySQLEngine(ConnectedEngine):
     def stop(self, cursor: Cursor) -> None:
         """Ask the server, over a second connection, to stop what runs."""
         with closing(self._connect()) as other:
+            # KILL QUERY ends the statement, KILL alone the connection.
             other.query(f"KILL QUERY {cursor.connection.thread_id():d}")
 
 
@@ -235,6 +240,7 @@ def _connect(address: Mapping[str, Any], options: Mapping[str, str], *, time_lim
                 hint = "Name a variable of the session, such as join_buffer_size, and a value that it takes."
                 reason = "The server does not take this variable."
                 raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
+        # After the options, so that none of them undoes a setting that the dialect relies on.
         _pin(connection, time_limit=time_limit)
         holds.pop_all()
     return connection

@@ -48,6 +48,9 @@ _WIDEST = 38  # digits of DuckDB's DECIMAL
 _LEAST_TYPMOD = 4
 _KINDS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialised views, foreign tables
 _Row = tuple[str, str, str, int, str, str, bool, str]
+# `held` has the columns that this user may read, and `based` each again with the type under its domain, and so on under
+# domains of domains. The last output is the collation: '' where text is compared by its bytes, which is "C", and the
+# one of the database where that is C.
 _COLUMNS = """
 WITH RECURSIVE held AS (
     SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier, a.attcollation AS collated,
@@ -165,6 +168,7 @@ def _decimal(modifier: int) -> str:
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
+    # A path without pg_temp begins with it, so that a temporary table could hide one of pg_catalog.
     "search_path": "pg_catalog, pg_temp",
     "standard_conforming_strings": "on",
     "transform_null_equals": "off",
@@ -178,6 +182,7 @@ _SETTINGS = {
     "row_security": "on",
 }
 _PINNED = frozenset([*_SETTINGS, "transaction_read_only", "statement_timeout", "session_authorization"])
+# DuckDB has 'infinity' and '-infinity' at these numbers: the lower one is -(2^31 - 1), not -2^31.
 _ENDS = "CASE {{0}} WHEN 'infinity' THEN {last} WHEN '-infinity' THEN -{last} ELSE {since} END"
 _SENT = {  # dates and time stamps as numbers, since Arrow counts from another day and has no room for the infinite
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
@@ -300,6 +305,7 @@ def _set(connection: Connection, settings: Mapping[str, str]) -> bool:
     """Make settings for the session; say whether the server took them."""
     with suppress(Exception), connection.cursor() as cursor:
         for name, value in settings.items():
+            # SET takes no parameters, so that a value would become part of its text.
             cursor.execute("SELECT pg_catalog.set_config($1, $2, false)", (name, value))
             cursor.fetch_arrow_table()
         return True

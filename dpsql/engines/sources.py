@@ -217,6 +217,7 @@ def digest_versions(database: str | Path | None, sources: Mapping[str, object]) 
         if isinstance(source, CsvFile):
             files = (source.path,)
         elif source is None and isinstance(database, str | Path):
+            # DuckDB's write-ahead log has the rows that are not in the file yet.
             files = Path(database), Path(f"{database}.wal")
         versions = [list(version[1:]) for version in file_versions(files).values()]
         if versions:

@@ -87,6 +87,7 @@ def started(url: str, options: Mapping[str, str]) -> SparkSession:
 
 def stopped(session: SparkSession) -> None:
     """Let go of a session that was started."""
+    # A session over Spark Connect has no object in Java.
     if hasattr(session, "_jsparkSession"):
         _CLUSTER.leave()
     else:
@@ -236,6 +237,7 @@ class _Cluster:
         with self._lock:
             if self._first is None:
                 self._first, self._settings = _launched(settings), settings
+            # A process has one SparkContext, so other settings cannot be had; `_within` makes an `EngineError` of this.
             elif self._settings != settings:
                 raise ValueError
             self._users += 1

@@ -126,6 +126,7 @@ def list_texts(values: Iterable[object], *, of_java: bool = False) -> list[str |
     for value in values:
         text = None if value is None else str(value)
         if text is not None and isinstance(value, bool):
+            # Python writes True, and SQL true.
             text = text.lower()
         elif text is not None and isinstance(value, float) and of_java:
             text = _JAVA.get(text, text)
@@ -149,6 +150,7 @@ def build_table(rows: Sequence[Sequence[Any]], types: Sequence[str], *, width: i
     """
     import pyarrow as pa
 
+    # Without rows, zip yields no columns.
     columns, arrays = [*zip(*rows, strict=True)] or [()] * width, []
     for values, type_ in zip(columns, types or [""] * width, strict=True):
         wanted = find_arrow_type(type_)
@@ -158,6 +160,8 @@ def build_table(rows: Sequence[Sequence[Any]], types: Sequence[str], *, width: i
         read = _READERS.get(type_.partition("(")[0], int)
         found = [None if value is None else read(value) for value in values]
         if pa.types.is_temporal(wanted):
+            # A view, as the days since 1970 may be beyond the year 9999, where Python has no date to make the array
+            # from.
             arrays.append(pa.array(found, pa.int32() if type_ == "DATE" else pa.int64()).view(wanted))
         else:
             arrays.append(pa.array(found, wanted))
@@ -181,6 +185,7 @@ def _read_moment(value: object) -> int:
     hour, minute, second = clock.split(":")
     whole, _, fraction = second.partition(".")
     seconds = int(hour) * 3_600 + int(minute) * 60 + int(whole)
+    # .5 are 500,000 microseconds, and .1234567 are 123,456: digits below a microsecond are cut off.
     return (_read_day(day) * 86_400 + seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
 
 

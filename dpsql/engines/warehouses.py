@@ -151,6 +151,7 @@ ORDER BY table_schema, table_name, ordinal_position
         width, scale = digits
         if name != "NUMBER" or width is None or scale is None:
             return _SNOWFLAKE_TYPES.get(name, name)
+        # Snowflake stores every whole number, INTEGER too, as NUMBER(38, 0).
         return name_decimal(int(width), int(scale)) if scale else "BIGINT"
 
 
@@ -318,6 +319,7 @@ class DatabricksEngine(Warehouse):
             use_cloud_fetch=False,  # whatever is handed over comes from the host of the address
             enable_telemetry=False,
             user_agent_entry="dpsql",
+            # The connector has an underscore before the names of its arguments for TLS.
             **{f"_{name}" if name.startswith("tls_") else name: value for name, value in options.items()},
         )
 
@@ -361,6 +363,7 @@ class TrinoEngine(Warehouse):
         "the Trino CLI",
         parts=("host", "catalog", "schema"),
         settings=("scheme", "token", "verify"),
+        # Any property but the time limit, which dpsql sets.
         options="query_max_run_time".__ne__,
         hint="Name a property of the session.",
     )
@@ -493,6 +496,7 @@ class AthenaEngine(TrinoEngine):
     def answer(self, cursor: Any, statement: Statement) -> pa.Table:  # noqa: ANN401 - of a driver without types
         """Run one SELECT, and return its answer."""
         sql, values = put_in_order(statement.sql, list_texts(statement.parameters, of_java=True))
+        # A parameter of Athena is the text of an expression: 'DE' with its quotes.
         literals = ["NULL" if value is None else quote_text(value) for value in values]
         cursor.execute(sql, literals or None, paramstyle="qmark", result_reuse_enable=False)
         rows = cursor.fetchall()

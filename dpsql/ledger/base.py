@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from dpsql.accounting import (
     NO_RISE,
@@ -31,9 +31,6 @@ from dpsql.accounting import (
 )
 from dpsql.errors import BudgetExceeded, Error, LedgerError, Refusal, UsageError
 from dpsql.ledger.record import Division, LedgerTerms
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

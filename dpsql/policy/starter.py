@@ -31,6 +31,7 @@ def policy_names(tables: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str
     names: dict[tuple[str, str], str] = {}
     taken: set[str] = set()
     for schema, table in tables:
+        # A table "a.b" of main would be read as the table b of a schema a.
         name = table if schema == "main" and "." not in table else f"{schema}.{table}"
         spoken = fold(name).removeprefix("main.")  # what statements may say for it
         if "." not in schema and "\0" not in name and spoken not in taken:
@@ -417,6 +418,7 @@ def _limits() -> Iterator[str]:
 
 
 def _short(delta: Delta) -> str:
+    # 1e-06 becomes 1e-6.
     return f"{float(delta):g}".replace("e-0", "e-")
 
 
@@ -438,6 +440,7 @@ def _undecided(decision: Decision) -> Iterator[str]:
     yield from (f"# {line}" for line in _source(table))
     for candidate in decision.others:
         clause = f"privacy_unit = {quote(candidate.column.name)}"
+        # A candidate whose type cannot be a unit is commented twice, so that uncommenting the block does not choose it.
         yield f"# {clause if candidate.column.may_be_unit else '# ' + clause}  # {candidate.why}"
     if not decision.others and decision.through is None:
         yield f"# {_UNKNOWN}"
@@ -549,6 +552,7 @@ def _first_query(decision: Decision) -> str | None:
         for column in decision.table.columns
         if column.readable and column.name not in named and find_identifier(column.name) is None
     ]
+    # Text first, and otherwise in the order of the table, as the sort is stable.
     keys.sort(key=lambda column: column.type != "VARCHAR")
     return propose_query(decision.table.name, key=keys[0].name, unit=unit.column.name) if keys else None
 

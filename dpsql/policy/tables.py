@@ -170,10 +170,12 @@ def _check_column(values: GivenBounds, place: str) -> ColumnBounds:
             raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
         return ColumnBounds(None, None, each, distinct)
     low, high = (_check_number(values.get(key, 0), key, place=place, hint=_HINT) for key in _ENDS)
+    # Without a min, values below 0 count as 0: the checks use 0, and None is stored, as no min was written.
     stated = low if "min" in values else None
     if not -_LARGEST <= low <= 0 or not low < high or not 0 <= high <= _LARGEST:
         reason = f"A max must be above 0 and at most {_LARGEST:,}, and a min at most 0."
         raise PolicyError("policy-bounds", reason, hint=_HINT, place=place)
+    # each = {min = 600, max = 700} with max = 500: every row would be cut to the same value.
     if each is not None and not max(low, each[0]) < min(high, each[1]):
         reason = "No value of each lies between min and max."
         hint = "Raise max, or lower min, to what the values of one unit add up to in one group."
@@ -241,6 +243,7 @@ def _check_days(column: str, days: Mapping[str, date], *, place: str) -> Calenda
     if set(days) != set(_DAYS):
         raise PolicyError("policy-calendar", 'A calendar has a "first" and a "last" day.', hint=_DAYS_HINT, place=place)
     for key in _DAYS:
+        # A datetime of Python is a date, too.
         if not isinstance(days[key], date) or isinstance(days[key], datetime):
             raise wrong_type("a date without a time, such as 2025-01-01", days[key], place=f"{place}.{key}")
     if days["last"] < days["first"]:

@@ -256,6 +256,7 @@ def _iterate_keys(
     for key, value in data.items():
         path = (*above, key)
         here = lines.get(path, line)
+        # The places of errors are written either way: tables.two words, or tables."two words".
         yield ".".join(path), here
         yield _join(path), here
         if isinstance(value, dict):
@@ -273,6 +274,7 @@ def _key_lines(text: str) -> dict[KeyPath, int]:
             path = header
         else:
             path = (*header, *read_keys(statement))
+        # Below [t], the statement a.b = 1 is the line of t.a and t.a.b; t has that of its header.
         for length in range(len(above) + 1, len(path) + 1):
             lines.setdefault(path[:length], line)
     return lines
@@ -284,6 +286,7 @@ def split_statements(text: str) -> Iterator[tuple[int, int, int]]:
     Yields the line of each statement, and where it starts and ends in the text, with its comment.
     """
     start, line, depth = 0, 1, 0
+    # The last line of a file may have no line break.
     for token in _TOKEN.finditer(text + "\n"):
         if token.lastgroup == "open":
             depth += 1

@@ -316,10 +316,12 @@ def check_source(value: Path | SourceUrl | str | None) -> Path | SourceUrl | Non
     if isinstance(value, str) and is_source_url(value):
         return SourceUrl(value)
     path = check_path(value, "source")
+    # Path("s3://bucket/events") is s3:/bucket/events, whose first part is "s3:".
     if any(map(_SCHEME.fullmatch, path.parts)):
         reason = "This is an address, and a Path drops one of its slashes."
         hint = 'Give the address as text, such as "s3://bucket/events/*.parquet".'
         raise PolicyError("policy-source", reason, hint=hint, place="source")
+    # A file may be called events[1].parquet.
     if _PATTERN.search(path.name) and not path.exists():
         reason = "A source is one file or folder, and not a pattern of names."
         folder = "Name the folder: every Parquet file in it, and below it, belongs to the table."

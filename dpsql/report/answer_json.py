@@ -172,6 +172,7 @@ def encode_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, ob
         )
     queries = []
     for entry in latest:
+        # An entry has the currencies of the certificate under which it was charged.
         first, second = entry.worst_case.certificate.currencies
         queries.append(
             {

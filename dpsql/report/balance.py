@@ -243,6 +243,7 @@ def compute_balance(
     item = item_price(terms.certificate, terms.epsilon)
     permanent = min(of_total.permanent, of_own.permanent)
     each = Fraction(1) if terms.certificate.currencies[1] == "queries" else terms.delta.value
+    # TOP 10 without counts costs ten items at its worst, or max_k where the policy allows fewer.
     queries = math.floor(refundable / (item * min(_USUAL_K, terms.limits.max_k)))
     return Balance(
         granted=terms.total,
@@ -278,6 +279,7 @@ def _round(amount: Fraction, *, down: bool = False) -> float:
     """Return an amount in six digits."""
     if not amount:
         return 0.0
+    # Of both parts apart: math.log10 takes whole numbers of any size, and their quotient as a float may be 0.
     digit = math.floor(math.log10(abs(amount.numerator)) - math.log10(amount.denominator)) - 5  # the sixth one
     unit = Fraction(10) ** digit
     return float((math.floor(amount / unit) if down else round(amount / unit)) * unit)

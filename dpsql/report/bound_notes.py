@@ -258,6 +258,7 @@ def _can_be_below(measure: Measure, least: Fraction) -> bool:
     """Say whether the type of a sum's argument has values below one."""
     if measure.argument is None:
         return False
+    # CAST(x AS DOUBLE) of an unsigned x is never below 0, although a DOUBLE may be.
     stored = measure.argument.argument if isinstance(measure.argument, Cast) else measure.argument
     return least > 0 or stored.type.name not in _UNSIGNED
 
@@ -348,6 +349,7 @@ def _count_fewest(plan: Plan, quantile: Quantile, *, released: Release) -> int |
             noise = released.terms.noises[at]
             values = noise.read(released.canonical.column(name_measure(at)).to_pylist())
             reach = describe_noise(noise, measure).reach(1 - _EACH)
+            # The least released count, less what its noise exceeds in few cases: hardly any group has fewer rows.
             found += [int(min(values)) - int(reach)] if values else []
     return max(found, default=None)
 

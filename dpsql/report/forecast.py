@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +28,6 @@ from dpsql.report.balance import Balance, count_admitted, find_larger_part
 from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
-
-if TYPE_CHECKING:
-    pass
 
 _NEEDS_CONSENT = "It is run only with consent, such as WITH (consent = true)."
 _LEAST_EXPONENT = -6  # that is written out in decimals

@@ -103,6 +103,7 @@ def _find_variants(
         options["max_groups_contributed"] = Decimal(1)
     larger = min(2 * plan.epsilon.value, terms.limits.max_epsilon.value)
     if larger > plan.epsilon.value:
+        # Rounded up, it could be above max_epsilon, and a query that follows the advice would be refused.
         options["epsilon"] = _ROUNDED_DOWN.divide(*map(Decimal, larger.as_integer_ratio()))
     variants = dict[str, tuple[Decimal, float]]()
     for name, value in options.items():
@@ -146,6 +147,7 @@ def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
             f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
             f"{plural(noun)} share."
         )
+    # One unit alone never stands out. A need is an amount of its measure, to which each unit adds at most the width.
     if listed is not None and listed < (2 if need is None else need.units / need.measure.width):
         noun = unit_noun(query.unit_name)
         whom = f"one {noun}" if listed == 1 else f"{listed} {plural(noun)}"

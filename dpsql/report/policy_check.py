@@ -373,6 +373,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         if analyst.enabled:
             Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
+    # Tables with the same bounds buy the same, and are listed once.
     kinds = dict.fromkeys(
         PrivateTable("unit", max_groups_contributed=table.max_groups_contributed, min_units=table.min_units)
         for table in terms.tables.values()
@@ -453,6 +454,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
 
 
 def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[CountRelease], int]) -> Iterator[CertificatePurchase]:
+    # With max_k = 10, TOP 10 and TOP 100 are the same query, which is listed once.
     for k, counts in dict.fromkeys((min(k, terms.limits.max_k), counts) for k, counts in _ASKED):
         plan = _plan(terms, kind, k=k, counts=counts)
         worst, budget = plan.price(plan.worst_case), terms.budget

@@ -119,6 +119,7 @@ class Gateway:
 
     def check_role(self, user: User, role: str, *, may_ask: bool = True) -> None:
         """Raise `Refusal` unless the user, as now in the file of users, has the role of an analyst and `may_ask`."""
+        # `user` is as it was at the login; since then the file of users may have been read again.
         current = self.users.get(user.name)
         if current is None:
             raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
@@ -320,6 +321,8 @@ class Service:
             with self._take_turn(self._statements, analyst, stop=should_stop) as session:
                 return act(session, should_stop)
         except EngineError as error:
+            # A statement that the service stopped before it was charged says that the server is stopping. Others keep
+            # their own error: one that was stopped by its client, or that may be charged.
             if error.code != "statement-stopped" or error.charge or not self.is_closed:
                 raise
         raise _service_stopping()
@@ -386,6 +389,8 @@ class Service:
                 )
             renewed = _Resources(self._database, policy, isolation=self._isolation, private=self._private)
             with self._lock:
+                # Looked at under the lock in which `stop` sets the event: resources put into force after it would never
+                # be closed.
                 is_closed = self.is_closed
                 if not is_closed:
                     former, self._resources = self._resources, renewed
@@ -509,6 +514,7 @@ class _Resources:
         """Return the report of the policy, checked against the data at the first call."""
         if self._check is None:
             terms = QueueTerms(self.policy.engine.answer_grid_ms)
+            # No analyst has the empty name, so the check takes its turn as one more analyst would.
             with self._private_queue.place("", terms) as place, self._engine.turn(place=place.number):
                 self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
         return self._check
@@ -516,6 +522,7 @@ class _Resources:
     def close(self) -> None:
         """Wait until the statements that run are settled, and close everything."""
         with self._changed:
+            # From here `use` yields False, so that the number of users only falls.
             was_closing, self._is_closing = self._is_closing, True
             while self._users and not was_closing:
                 self._changed.wait()

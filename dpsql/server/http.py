@@ -61,6 +61,7 @@ async def serve_http(
     family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
     listening = socket.socket(family, kind, protocol)
     try:
+        # A restarted server need not wait until the closed connections of the former one are forgotten (TIME_WAIT).
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
     except BaseException:
@@ -217,9 +218,11 @@ class _TimedConnection(H11Protocol):
 
     def _is_idle(self) -> bool:
         """Return whether no whole request is being answered."""
+        # A request whose body is still coming counts as idle, as a client can send it as slowly as it likes.
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _close_if_silent(self) -> None:
+        # `_before` is the request of five seconds ago. If it is still the last one, no other has come since then.
         if self.cycle is self._before and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
             return
@@ -320,6 +323,8 @@ class _Response:
                 self._is_replaced = True
                 return
         self.has_begun = True
+        # An answer has values, so nothing is stored by a cache but what sets cache-control itself, such as static
+        # files.
         is_cacheable = any(name.lower() == b"cache-control" for name, _ in headers)
         message["headers"] = [*headers, *self._headers, *([] if is_cacheable else [(b"cache-control", b"no-store")])]
         await self._send(message)

@@ -146,6 +146,7 @@ def decode_message(body: bytes, kind: type[Body]) -> Body:
         reason = _sentence(error)
     except (msgspec.DecodeError, RecursionError):
         reason = "The body is not JSON in UTF-8."
+    # Raised outside the handlers, so that msgspec's error is not its context: that one repeats parts of the body.
     raise UsageError("request-malformed", reason, hint="See /api/openapi.json for what may be sent.")
 
 
@@ -161,6 +162,7 @@ def convert_message(values: Mapping[str, object], kind: type[Body], *, hint: str
 def parse_number(text: str, *, name: str) -> int:
     """Return the number of latest entries that a parameter of an address has; raise `UsageError` for another text."""
     try:
+        # int() alone would also read "1_0", " 5" and the digits of other scripts.
         return msgspec.convert(int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else text, LAST)
     except msgspec.ValidationError:
         pass
@@ -355,6 +357,7 @@ class StatementDispatch:
         if self.asking[user.name] >= _AT_ONCE:
             hint = "Wait for the answers to those that are running."
             raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
+        # Before the first await: only the event loop counts, so of requests that come together each sees the others.
         self.asking[user.name] += 1
         try:
             return await anyio.to_thread.run_sync(
@@ -485,6 +488,8 @@ def budget_asked(given: Mapping[str, object]) -> Budget:
     """Return the requested total; raise `PolicyError` or `UsageError` for an invalid one."""
     periods, period = given.get("periods"), given.get("period")
     if isinstance(periods, str) and periods:
+        # A form sends text, and JSON a number. Text that is no number of at most six digits becomes 0, which is
+        # refused.
         periods = int(periods) if periods.isascii() and periods.isdigit() and len(periods) < len("1000000") else 0
     return Budget(
         _amount(given.get("epsilon")),

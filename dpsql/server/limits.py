@@ -74,6 +74,7 @@ class Throttle:
                 found = self._failures.pop(key, None)
                 count = 1 if found is None or now - found.last > _FAILURES_EXPIRE else found.count + 1
                 over = count - rule.free
+                # 2.0 ** 1024 would overflow.
                 wait = 0.0 if over <= 0 else min(rule.max_wait, 2.0 ** min(over - 1, 30))
                 self._failures[key] = _Failures(count, now + wait, now)
             _drop_oldest(self._failures)
@@ -221,6 +222,7 @@ class MemoryQuota:
             fits = own <= self.max_bytes_of_user and total <= self._max_bytes
             if fits or is_forced:
                 self._sizes[user], self._total = own, total
+                # A negative size is what `Holding.grow` gives back.
                 self.given_back -= min(size, 0)
         if not fits and not is_forced:
             raise self._full()
@@ -228,6 +230,7 @@ class MemoryQuota:
     def give_back(self, user: str, size: int) -> None:
         """Count bytes no longer. It takes no lock, as the garbage collector may call it anywhere."""
         self.given_back += size
+        # Appending to a deque is atomic. With the lock, a collection within `take` would wait for its own thread.
         self._returned.append((user, size))
 
     def measure(self, user: str) -> int:

@@ -146,6 +146,8 @@ class EngineQueue:
             if granted:
                 place, now = granted[0], time.monotonic()
                 taken = now - place.began
+                # The place stays in `_held` until then: with a grid of 100 ms, a statement of 130 ms gives it back
+                # after 200 ms.
                 place.until = now if grid_ms is None else place.began + round_to_grid(grid_ms / 1000, taken)
                 self._running[analyst] -= 1
                 if not self._running[analyst]:
@@ -194,12 +196,14 @@ class EngineQueue:
             max(_LEAST_SLOW, _SLOW * min((usual[each] for each in usual if ages[each] <= recent), default=math.inf))
             for recent in (_RECENT, _RECENT_FOR_LONG)
         ]
+        # The index is a bool: an analyst whose statements take over a second is compared with those of the last minute.
         slow = {analyst for analyst, seconds in usual.items() if seconds > limits[seconds > _LONG]}
 
         def may_be_slow(analyst: str) -> bool:
             """Return whether a slow analyst may have a place: one of those for slow ones, or the only one they have."""
             longest = _SLOW * usual[analyst]
             limit = limits[usual[analyst] > _LONG]
+            # Places whose statements take much longer do not count: one of 1 s is not held back by one of 60 s.
             held = [place for place in self._held if place.measure(now) <= longest]
             of_slow = sum(place.analyst in slow for place in held)
             taken = sum(place.analyst in slow or place.measure(now) > limit for place in held)
@@ -410,6 +414,8 @@ class FairQueue:
             yield
         finally:
             with self._lock:
+                # Under the lock: the place may have been granted after the last look, while `stop` raised, and is given
+                # back then.
                 if granted.is_set():
                     self._free += 1
                     self._taken[analyst] -= 1
@@ -571,6 +577,7 @@ class LoopShare:
     async def give_way(self, analyst: str) -> None:
         """Serve other connections if this one took more than a moment; wait if its analyst takes more than a share."""
         now = time.thread_time()
+        # `work` calls this, so its current step, which began at `_began`, is not in `_taken` yet.
         taken = self._taken + now - self._began
         if taken < _MOMENT:
             return

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from dpsql.errors import Error, PolicyError, UsageError
 from dpsql.policy import Policy, ServerSettings, default_database, default_policy
@@ -30,9 +30,6 @@ from dpsql.server.gateway import Gateway, Service
 from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import Users, find_users_file, read_user_file
-
-if TYPE_CHECKING:
-    pass
 
 _GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
 _DEADLINE = 8.0  # seconds after which the process ends, even if statements run

@@ -156,6 +156,7 @@ class Telemetry:
     def refusals(self, last: int) -> list[Refused]:
         """Return the last refused statements, newest first."""
         with self._lock:
+            # last = 2: [:-3:-1] is the last one and the one before it.
             return list(self._refused)[: -last - 1 : -1] if last > 0 else []
 
     def metrics(self) -> str:
@@ -179,8 +180,11 @@ class Telemetry:
         if max_lines is not None:
             with self._lock:
                 if len(self._minutes) >= _MAX_DIFFERENT:
+                    # Faults differ by analyst and place. The counts of all begin again, so that some lines more are
+                    # written.
                     self._minutes.clear()
                 minute = self._minutes.setdefault(alike, _Minute(now))
+                # The absolute value, as the clock may be set back.
                 if abs((now - minute.began).total_seconds()) >= _MINUTE:
                     minute.began, minute.written = now, 0
                 if minute.written >= max_lines:

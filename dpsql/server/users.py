@@ -96,6 +96,7 @@ def derive_verifier(password: str, salt: bytes, *, iterations: int = ITERATIONS)
     normal = saslprep(password)
     if normal is None:  # computed as it is, as libpq does
         normal = password
+    # SaltedPassword, ClientKey, StoredKey = H(ClientKey) and ServerKey of RFC 5802, section 3.
     salted = hashlib.pbkdf2_hmac("sha256", normal.encode(errors="replace"), salt, iterations)
     client = hmac.digest(salted, b"Client Key", "sha256")
     return Verifier(iterations, salt, hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
@@ -111,6 +112,8 @@ def has_password(verifier: Verifier, password: str) -> bool:
 
 def saslprep(password: str) -> str | None:
     """Apply SASLprep (RFC 4013) to a password; None for one that it rejects."""
+    # The steps of RFC 4013: mapping (2.1), normalization (2.2), prohibited and unassigned code points (2.3 and 2.5),
+    # and text from right to left (2.4).
     mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
     normal = unicodedata.normalize("NFKC", "".join(mapped))
     if not normal or any(forbids(char) for char in normal for forbids in _FORBIDDEN):
@@ -190,6 +193,7 @@ class Users:
 
     def check(self, name: str, password: str) -> User | None:
         """Return the user if the password is right, else None; an unknown name takes as long as a wrong password."""
+        # One file for both look-ups, as a reload may replace it between them.
         file = self._file
         verifier = file.verifiers.get(name) or _invent_verifier(file.mask, name)
         return file.users.get(name) if has_password(verifier, password) else None
@@ -224,6 +228,7 @@ def read_user_file(path: Path) -> UserFile:
     """Read a file of users, which only its owner may read; raise `UsageError`, which shows nothing of its content."""
     try:
         with path.open("rb") as file:
+            # The mode of the open file: the one at the path may be another by now.
             status = os.fstat(file.fileno())
             if os.name == "posix" and stat.S_IMODE(status.st_mode) & _GROUP_AND_OTHERS:
                 hint = f"Make it private to its owner: chmod 600 {shlex.quote(str(path))}"
@@ -442,6 +447,7 @@ def _replace(path: Path, text: str) -> None:
     """Write a private file beside the old one, flush it to the disk, and rename it over the old one."""
     target = path.resolve()
     new = target.with_name(f"{target.name}.new")
+    # Left over from a writer that was killed. The mode 0600 is that of a file that is created, so it must not exist.
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
@@ -459,6 +465,8 @@ def _replace(path: Path, text: str) -> None:
 
 def digest_token(token: str) -> bytes:
     """Return the digest of a token, from which the token cannot be computed."""
+    # Tokens are looked up by digest, so how long a comparison takes says nothing about a token. They are random, unlike
+    # passwords, and need no salt and no slow hash.
     return hashlib.sha256(token.encode(errors="replace")).digest()
 
 

@@ -278,7 +278,8 @@ def _find_spans(text: str, *, lenient: bool, postgres: bool) -> list[tuple[int, 
         if span is None or not span.lastgroup:
             at = _skip_code(text, at, lenient=lenient, postgres=postgres)
             continue
-        kind, body = "dollar" if span.lastgroup == "tag" else span.lastgroup, span.group()
+        # `lastgroup` is the group that closed last: of $t$a$t$ the dollar around the tag, not the tag.
+        kind, body = span.lastgroup, span.group()
         if kind == "parameter" and _is_sign(text, at):
             at += 1
             continue

@@ -90,6 +90,7 @@ def find_kit(name: str, url: str | None = None) -> Kit:
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
     except (AttributeError, ModuleNotFoundError) as error:
+        # The kit is there, but not a package that it imports.
         if isinstance(error, ModuleNotFoundError) and error.name not in {module, module.partition(".")[0]}:
             hint = f"pip install {error.name}, or the package's distribution if that has another name."
             hint = f"pip install 'dpsql[{name}]'" if name in _KITS else hint
@@ -146,6 +147,7 @@ _PLAIN += (
 )
 _PLAIN += "xor try_strptime signbit count sum avg min max row_number rank dense_rank percent_rank cume_dist ntile lag "
 _PLAIN += "lead first_value"
+# Errors of DuckDB for some values, such as abs of the least integer: TRY makes NULL of them.
 _RAISING = "abs round greatest_common_divisor least_common_multiple last_day dayname monthname "
 _RAISING += "strftime time_bucket epoch_ms epoch_us epoch_ns regexp_extract"
 _ADDED = "list_aggregate(list_sort(list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"

@@ -128,12 +128,14 @@ def _fit_mysql(table: pa.Table) -> pa.Table:
 
 def _reach_mysql(table: pa.Table, *, margin: int = 0, largest: float = float("inf")) -> pa.Table:
     """Make NULL of days outside the calendar, `margin` days at its ends, and other DOUBLE; 0.0 of -0.0."""
+    # A table without units has a margin at the upper end alone.
     days = (_MYSQL_DAYS[0] + margin * (largest < float("inf")), _MYSQL_DAYS[1] - margin)
     moments = (days[0] * 86_400_000_000, (days[1] + 1) * 86_400_000_000 - 1)
     table = fit_table(table, days=days, moments=moments, infinite=False)
     for at, field in enumerate(table.schema):
         if pa.types.is_floating(field.type):
             kept = [
+                # -0.0 + 0.0 is 0.0.
                 None if value is None or not isfinite(value) or abs(value) > largest else value + 0.0
                 for value in table.column(at).to_pylist()
             ]
@@ -149,6 +151,7 @@ def _connect_mysql(url: str) -> pymysql.connections.Connection[Any]:
 
 def _open_mysql(tables: Mapping[str, pa.Table], *, url: str) -> Engine:
     database = f"kit_{uuid4().hex}"
+    # Before the database is made, so that one that is half loaded is dropped, too.
     atexit.register(_drop_database, url, database)
     with _connect_mysql(url) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
@@ -272,6 +275,7 @@ def _moment(number: int | None, width: int, *, type_: str) -> str | None:
     second, micro = divmod(rest, 1_000_000)
     era = f" {'BC' if year <= 0 else ''}".rstrip()
     clock = "" if type_ == "DATE" else f" {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}.{micro:06}"
+    # The year 0 is 1 BC, and -1 is 2 BC.
     return f"{1 - year if year <= 0 else year:04}-{month:02}-{day:02}{clock}{era}"
 
 

@@ -310,6 +310,7 @@ def _split(tables: Mapping[str, pa.Table], unit: tuple[int, str], *, kept: bool)
     """Return the tables with the rows of one unit alone, or without them, in another order."""
     found = dict(tables)
     for name, column in _UNITS.items():
+        # A bool as an index: the unit is a whole number in user_id, and a text in member.
         value = unit[column == "member"]
         same = pc.fill_null(pc.equal(tables[name].column(column), pa.scalar(value)), fill_value=False)
         rows = tables[name].filter(same if kept else pc.invert(same))

@@ -164,6 +164,7 @@ def require_zcdp(loss: Loss) -> ZCDP:
 
 def sqrt_rounded_down(square: Fraction) -> Fraction:
     """Return the square root, rounded down to twelve decimals."""
+    # Both floor and isqrt round down, so that the square of the result is at most `square`.
     return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
 
 

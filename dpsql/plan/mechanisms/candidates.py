@@ -323,7 +323,9 @@ def _plan_joint(request: MechanismRequest) -> JointPlan:
     k, price = min(request.k, request.candidates()), request.price
     rho = price.rho(k).value
     gate = _find_joint_gate(request, Rho(rho * GATE_SHARE))
+    # The gate takes its rho from that of the keys: with or without it, both together cost the same at worst.
     rho -= 0 if gate is None else gate.rho.value
+    # A draw of bounded range epsilon costs rho = epsilon**2 / 8; rounded down, it costs no more than there is.
     epsilon = Epsilon(sqrt_rounded_down(8 * rho))
     return JointPlan(JointExponential(epsilon, k, request.rank_width), price, request.known, gate)
 

@@ -400,6 +400,7 @@ def _choose_discovery(request: MechanismRequest) -> DomainDiscovery:
     request.check_adds_up()
     k, bound, delta = request.k, request.require_bound(), request.delta
     half = Rho(leave_behind(request.price.rho(k), find_gate_rho(request)).value / 2)
+    # k draws of rho = epsilon**2 / 8 each; rounded down, so that they cost no more than this half.
     peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
     return DomainDiscovery(half, delta, bound, peeling, k, request.rank_width)
 

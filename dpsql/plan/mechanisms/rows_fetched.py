@@ -150,6 +150,7 @@ def is_within_rows(reads: Reads, request: MechanismRequest) -> bool:
     if not request.known:
         candidates = count_groups(query.domain)
         return candidates is None or candidates <= limit
+    # A statement that lists the known names returns them and one other group at most.
     return _list_names(query) is not None and request.known + 1 <= limit
 
 

@@ -90,6 +90,7 @@ class _Handlers:
         """Return the result of a tool, which a notification or the end of the request cancels."""
         cancelled = threading.Event()
         caller, client = self._find_caller(context, cancelled)
+        # Clients number their requests themselves, so two clients use the same numbers.
         key = client, str(context.request_id)
         self._running[key] = cancelled
 
@@ -301,6 +302,8 @@ class _Endpoint:
         name_user(scope, access.user.name)
         gone = threading.Event()
         watching = asyncio.create_task(watch_client(receive, gone))
+        # The body was read here, within limits, and the SDK reads it again from `replay`. Only `watching` may still
+        # call `receive`, so the SDK learns from it that the client has left.
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
@@ -338,6 +341,7 @@ def _is_own_origin(request: Request, *, is_local: bool) -> bool:
     A server on this machine only is reached by a name of this machine. Any other has a certificate, which names it.
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    # A page of evil.example, a name that now resolves to 127.0.0.1, makes the browser send "Host: evil.example".
     if is_local and not is_loopback(_find_host(f"//{host}")):
         return False
     if origin is None:

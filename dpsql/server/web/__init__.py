@@ -146,6 +146,7 @@ async def _login(dispatch: RequestDispatch, request: Request) -> Response:
     except Error as error:
         return _login_page(dispatch, request, error=error)
     response = RedirectResponse("/", status_code=303)
+    # A token that another site or person put into the browser before the login does not become that of the visit.
     set_cookie(dispatch, response, token=dispatch.begin(user))
     return response
 
@@ -159,6 +160,7 @@ async def _logout(asks: VisitorRequest) -> Response:
 
 
 def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
+    # The form for the login has a proof too, so that the browser needs a token before there is a visit.
     token = request.cookies.get(cookie_name(dispatch), "") or draw_text(32)  # the browser's own, or a new one
     proof = dispatch.visits.proof(token)
     status = 200 if error is None else choose_status(error)

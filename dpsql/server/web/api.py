@@ -150,6 +150,8 @@ async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str
             if access is not None:
                 return access, given.strip()
         case "basic":
+            # Malformed credentials are tried as an empty name: the same error after the same time, and counted as a
+            # failure.
             name, password = "", ""
             with suppress(ValueError):  # the base of the errors of base64 and of UTF-8
                 decoded = base64.b64decode(given.strip(), validate=True).decode()

@@ -160,6 +160,7 @@ async def answer_visit(
     token = request.cookies.get(cookie_name(dispatch), "")
     user = dispatch.visitor(token)
     if user is None and _FRAGMENT in request.headers:
+        # htmx would follow a redirect and put the login page into the fragment.
         return Response(status_code=401, headers={"hx-redirect": "/login"})
     if user is None:
         return RedirectResponse("/login", status_code=303)
@@ -173,6 +174,7 @@ async def answer_visit(
         return await handler(visit)
     except Error as error:
         if visit.is_fragment:
+            # htmx puts only the body of a success into the page.
             return page("box.html", {"box": visit.box(error)}, status=200)
         return visit.page("problem.html", {"box": visit.box(error)}, status=choose_status(error))
 

@@ -244,6 +244,7 @@ class _Body:
 
     def value(self) -> bytes | None:
         size = self.int32()
+        # -1 is NULL; `take` refuses any other negative length.
         return None if size == -1 else self.take(size)
 
     def rest(self) -> bytes:
@@ -275,6 +276,7 @@ def parse_message(kind: bytes, data: bytes) -> Message:
                 raise Malformed("A message names neither a statement nor a portal.")
             found = NameMessage(kind, of.decode(), body.text())
         case b"E":
+            # PostgreSQL reads a negative number of rows as all of them, too.
             found = ExecuteMessage(body.text(), max(0, body.int32()))
         case b"p":
             found = PasswordMessage(body.rest())
@@ -301,10 +303,12 @@ def parse_cstrings(data: bytes) -> list[str]:
 def message(kind: bytes, *parts: bytes) -> bytes:
     """Return a message of a type and content."""
     data = b"".join(parts)
+    # The length counts itself, but not the type.
     return HEAD.pack(kind, len(data) + 4) + data
 
 
 def _encode_cstring(text: str) -> bytes:
+    # A NUL would end the text. Half of a surrogate pair, which is no UTF-8, becomes ? as well.
     return text.replace("\0", "?").encode(errors="replace") + b"\0"
 
 

@@ -377,8 +377,10 @@ def parse_type(reader: CommandReader) -> int:
         reader.expect(".")
     word = reader.next_word()
     name = value_of(word).lower()
+    # Without a second word this is accept(""), which passes nothing.
     if second := reader.accept(_SECOND_WORDS.get(word_of(word), "")):
         name += f" {second.lower()}"
+    # varchar(20), numeric(10, 2): length and scale are not applied.
     if reader.peek() == "(":
         reader.read_parentheses()
     if zone := reader.accept("WITH", "WITHOUT"):
@@ -418,12 +420,14 @@ def _parse_literal(reader: CommandReader) -> Argument:
         if word.token_type.name != "NUMBER":
             raise _refuse_expression()
         return Argument((sign.strip("+") + word.text).encode())
+    # DATE '2026-01-31'. For a string, E'a\tb' too, `peek` returns "".
     oid = parse_type(reader) if reader.peek()[:1].isalpha() else 0
     word = reader.next_word()
     kind, text = word.token_type.name, value_of(word)
     if kind == "NUMBER" and not oid:
         return Argument(text.encode())
     if kind == "HEREDOC_STRING":
+        # $tag$text$tag$: the width of $tag$.
         width = text.index("$", 1) + 1
         return Argument(text[width:-width].encode(), oid)
     if kind != "STRING":
@@ -464,14 +468,17 @@ def move_cursor(fetch: Fetch, *, position: int, total: int) -> CursorMove:
     match fetch.kind:
         case "ABSOLUTE":
             wanted = count or 0
+            # ABSOLUTE -1 is the last row, at position `total`.
             target = total + 1 + wanted if wanted < 0 else wanted
             goes_back = wanted < 0 or (position > 0 and target <= position)
             return _move_to(target, total=total, goes_back=goes_back)
         case "RELATIVE":
             target = position + (count or 0)
             return _move_to(target, total=total, goes_back=target < position or (not count and fetches_again))
+        # BACKWARD ALL; the parser turns BACKWARD n into a count of -n.
         case "BACKWARD":
             return CursorMove(0, max(position - 1, 0), 0, is_reversed=True, goes_back=True)
+    # FETCH 0 fetches the current row again; there is none before the first and behind the last one.
     if count == 0:
         return _move_to(position, total=total, goes_back=fetches_again)
     if count is None or count > 0:

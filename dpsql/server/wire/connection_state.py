@@ -347,6 +347,7 @@ class Transaction:
         self._end(self._previous)
 
     def _end(self, settings: Settings) -> None:
+        # Most statements change no setting, and then there is nothing to measure again.
         is_same = settings is self.settings is self._lasting is self._previous
         if self._savepoints or not is_same:
             self.settings = self._lasting = self._previous = settings
@@ -560,6 +561,7 @@ class ConnectionObjects:
         if len(self.portals) >= _MAX_PORTALS:
             raise WireError("54000", "There are too many cursors.", hint="Close some.")
         prepared = portal.prepared
+        # A statement without a name is counted from its first portal on.
         if prepared.holding is None:
             prepared.holding = self._quota.hold(prepared.size)
         portal.holding = self._quota.hold(sys.getsizeof(name) + portal.size)

@@ -132,6 +132,8 @@ class ThreadRunner:
                 return task.result()
         finally:
             is_abandoned = True
+            # Work that has begun in its thread cannot be cancelled; to cancel its task would free its turn while it
+            # goes on.
             if not task.done() and not has_begun:
                 task.cancel()
             del task, either  # an error refers to this frame, which would refer to the error

@@ -94,7 +94,9 @@ def encode_column(column: pa.ChunkedArray, code: int) -> list[bytes | None]:
         times, per = _MICROSECONDS[kind.unit]
         counts: Sequence[int | None] = column.cast(pa.int64()).to_pylist()
         values: Sequence[object] = [
-            None if one is None else one if abs(one) >= _INFINITY else one * times // per for one in counts
+            # A number at either end is infinity, which has no unit.
+            None if one is None else one if abs(one) >= _INFINITY else one * times // per
+            for one in counts
         ]
     elif pa.types.is_date32(kind):
         values = column.cast(pa.int32()).to_pylist()
@@ -117,6 +119,7 @@ def _format_float(value: float) -> bytes:
         return b"NaN"
     if value in {float("inf"), float("-inf")}:
         return b"Infinity" if value > 0 else b"-Infinity"
+    # PostgreSQL writes 1 for 1.0.
     return repr(value).removesuffix(".0").encode()
 
 
@@ -358,6 +361,7 @@ class ReversedRows:
 
     def _split(self, start: int, stop: int, *, formats: Sequence[int]) -> Iterator[list[Values]]:
         most = max(1, min(_REVERSED, _BATCH_VALUES // max(1, len(formats))))
+        # Row number n of these is row number stop - 1 - n of the others.
         for end in range(self.stop - start, self.stop - stop, -most):
             yield list(self.rows.read(max(self.stop - stop, end - most), end, formats=formats))[::-1]
 

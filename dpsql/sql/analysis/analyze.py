@@ -53,6 +53,7 @@ from dpsql.sql.ir.statements import (
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ParameterValues, ScannedStatement, ascii_lower, bind, scan
 from dpsql.sql.syntax.clause import extract_clause, extract_header, find_clauses, list_select_tokens, several_queries
+from dpsql.sql.syntax.forms import read_top_as_limit
 from dpsql.sql.syntax.grammar import UNIT_COUNT
 from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_clause, find_ending
 
@@ -108,8 +109,6 @@ def analyze(  # noqa: PLR0913 - what a session has
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
     plain, header = extract_header(statement, bound.__getitem__)
     if (standard.is_private or header is not None) and "top" in text.lower():
-        from dpsql.sql.syntax.forms import read_top_as_limit
-
         # SELECT TOP 5 city FROM visits GROUP BY city becomes SELECT city FROM visits GROUP BY city LIMIT 5
         plain = replace(plain, tokens=tuple(read_top_as_limit(plain.tokens)))
     request = AnalysisRequest(

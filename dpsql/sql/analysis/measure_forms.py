@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from dpsql.errors import Place
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Factor, Measure, StatedBounds, Weight, is_present
@@ -49,8 +48,6 @@ from dpsql.sql.ir.tree import (
     strip_casts,
 )
 
-if TYPE_CHECKING:
-    pass
 _Set = frozenset[Measure]
 _ALONE: _Set = frozenset()
 _UNWEIGHED = frozenset([Aggregate.UNITS, Aggregate.ITEMS])

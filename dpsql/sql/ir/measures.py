@@ -59,7 +59,7 @@ class ContributionRange:
                 return cls(low, high, own)
         step = width / MOST_STEPS
         low = math.ceil(least / step)
-        return cls(low, low + MOST_STEPS if least else MOST_STEPS, step)
+        return cls(low, low + MOST_STEPS, step)
 
     def refine(self, shift: int) -> Self:
         """Return the same range in steps that are finer by 2**shift."""
