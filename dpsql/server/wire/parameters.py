@@ -176,6 +176,7 @@ def _decode_numeric(data: bytes) -> Decimal:
     digits = "".join(f"{group:04}" for group in groups).lstrip("0") or "0"
     # The last of `count` groups stands for 10000**(weight + 1 - count).
     exponent = 4 * (weight + 1 - count)
+    # 1.5 has the groups 1 and 5000 and the scale 1: what fills the last group up to four digits goes.
     while digits.endswith("0") and exponent < -scale:
         digits, exponent = digits[:-1] or "0", exponent + 1
     if exponent > 0:
