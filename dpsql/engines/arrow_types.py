@@ -63,6 +63,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     try:
         text = column.cast(pa.string())
+        # A cast of text to text looks at no byte, and a driver may hand over text that is no UTF-8.
         text.validate(full=True)
     except pa.ArrowInvalid:
         raw = column.cast(pa.binary()).to_pylist()

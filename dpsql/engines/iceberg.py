@@ -59,6 +59,7 @@ _TYPES: Mapping[type[IcebergType], str] = {
     UUIDType: "UUID",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# v3.metadata.json of a Hadoop catalog, 00003-<uuid>.metadata.json of others; .gz where it is compressed.
 _NUMBERED = re.compile(r"(?:v(?P<version>[0-9]{1,18})|(?P<number>[0-9]{1,18})-[^/]*?)(?:\.gz)?\.metadata\.json")
 _LOCAL = re.compile(r"(?:file:(?://)?(?=/))?(?P<path>/.*)", re.DOTALL)
 

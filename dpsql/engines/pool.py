@@ -74,6 +74,7 @@ class PublicEngines:
         Raises `EngineError`: `public-time-limit`, `statement-stopped`, or what the engine says; nothing is charged.
         """
         engine = self._take(stop)
+        # `usable` stays False for an interrupt: the engine may be in the middle of the statement, and is closed.
         usable, began = False, time.monotonic()
         failure: Error | None = None
         try:
@@ -204,6 +205,7 @@ class EnginePool:
         # with several members, their files must be the same, so no other version may be opened from now on
         found = {name: find_data_version(first, name) for name in names} if size > 1 else {}
         self._versions = {name: version for name, version in found.items() if version is not None}
+        # The member of the turn that a thread holds, by which its statements find it.
         self._turn = threading.local()
 
     @property
@@ -332,6 +334,8 @@ class EnginePool:
             is_usable = True
         finally:
             try:
+                # After a failure the member is tried again: a worker that died has been replaced, a connection that
+                # broke opened again.
                 is_usable = is_usable or _is_ready(member)
             finally:
                 self._give_back(member, usable=is_usable)

@@ -147,6 +147,8 @@ class RemoteEngine(ABC):
             str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
         ]
         (kind,) = (known.type for known in table.columns if known.name == column)
+        # SELECT 1 AS one FROM "public"."users" WHERE "id" IS NOT NULL GROUP BY ("id" by its bytes) HAVING COUNT(*) > 1
+        # LIMIT 1
         forms = [dialect.form(form, (find_family(kind),)) or "{0}" for form in ("column", "canonical")]
         read = forms[0].replace("{0}", quoted[0])
         sql = (

@@ -119,6 +119,7 @@ def _own_users() -> set[int]:
 def _remove(path: Path, descriptor: int | None, *, owner: int) -> None:
     """Remove a folder, then let its lock go; a fork of the owner does neither, since the lock is shared with it."""
     if owner == os.getpid():
+        # Before the lock is free: no sweeper works on the folder at the same time.
         shutil.rmtree(path, ignore_errors=True)
     if descriptor is not None:
         with suppress(OSError):

@@ -176,6 +176,7 @@ def read_text(value: object) -> str | None:
         case bool():
             return str(value).lower()
         case Decimal():
+            # Decimal("1E+2") is written 100.
             return format(value, "f")
         case str() | int() | float() | date() | UUID():
             return str(value)

@@ -309,6 +309,7 @@ def _read(own: SparkSession, source: Path | Folder | RemoteFiles, *, quoted: str
         case RemoteFiles(url=url):
             paths = [url]
         case Folder(path=path, files=files):
+            # With a base path, key=value folders above files that are named one by one are columns.
             paths, base = [_write_local(file.path) for file in files], f"file:{path}"
         case _:
             paths = [_write_local(source.absolute())]
@@ -340,6 +341,7 @@ def _advise_jar(own: SparkSession, scheme: str) -> str:
 
 
 def _write_local(path: Path) -> str:
+    # Hadoop takes every path for a pattern.
     return f"file:{_GLOB.sub(_ESCAPED, str(path))}"
 
 
@@ -383,6 +385,7 @@ def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...
     ours: Any = own
     with suppress(Exception), quiet():
         plan = lent.table(_quoted(relation))._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark's own session state
+        # A temporary view is in the catalog of the user's session alone; the plan behind it is bound to none.
         rows = ours._jvm.org.apache.spark.sql.classic.Dataset.ofRows(ours._jsparkSession, plan)  # noqa: SLF001 - as above
         rows.createOrReplaceTempView(_quoted((f"dpsql_{name}",)))
         return True

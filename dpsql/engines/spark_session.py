@@ -194,6 +194,7 @@ def _within(start: Callable[[], SparkSession], *, stop: Callable[[SparkSession],
         try:
             with quiet():
                 found.append(start())
+            # Nobody waits any more for what has started by now.
             if late.is_set():
                 stop(found[0])
         except Error as error:

@@ -83,6 +83,7 @@ def _find_fault(opened: OpenEngine, columns: str, *, pairs: list[list[object]], 
         is None
     ):
         return ""  # the keys are refused
+    # The squares of a unit's weights add up to 2**40 about, as those of the weighted Gaussian do.
     weights = [round(2**20 / math.sqrt(at)) for at in range(1, groups + 1)]
     rows = zip(*(column[1:] for column in pairs), strict=True)
     kept = _draw(rows, groups, digest=_sha256 if draws_by_sha256(opened) else _md5).values()
@@ -349,6 +350,7 @@ def _test_structure(numbers: list[list[int]]) -> Iterator[str]:
             yield "different groups have one draw"
             return
         for one, two in pairwise(range(len(rows[0]))):
+            # A draw hash(unit) ^ hash(group) has one XOR of two groups for all units.
             if len({row[one] ^ row[two] for row in rows}) < len(rows):
                 yield f"the XOR of two draws is one for several {name}"
                 return

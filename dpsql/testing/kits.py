@@ -277,6 +277,7 @@ def _moment(number: int | None, width: int, *, type_: str) -> str | None:
 
 def _civil(days: int) -> tuple[int, int, int]:
     """Return year, month and day of a day since 1970 in the Gregorian calendar, beyond Python's dates too."""
+    # Days are counted from 1 March of the year 0, so that a leap day is the last of its year; 146,097 are 400 years.
     era, of_era = divmod(days + 719_468, 146_097)
     year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)

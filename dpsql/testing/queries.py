@@ -435,6 +435,7 @@ def _statement(forms: Sequence[ShapeExpression], held: OpenEngine, *, dialect: D
     columns = ", ".join(f"{writer.expression(form.expression)} AS v{at}" for at, form in enumerate(forms))
     lefts, rights = (Scan(at, held.engine.relation(name)) for at, name in ((1, "lefts"), (2, "rights")))
     source = writer.relation(Joined(lefts, "CROSS", rights, None))
+    # The first rows of either side have all values of its columns, so that no other pairs are needed.
     within = f't1."id" <= {forms[0].rows[0]:d} AND t2."id" <= {forms[0].rows[1]:d}'
     sql = f'SELECT t1."id" AS a, t2."id" AS b, {columns} FROM {source} WHERE {within} ORDER BY a, b'
     types = ("BIGINT", "BIGINT", *(form.expression.type.name for form in forms))

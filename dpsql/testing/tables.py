@@ -541,6 +541,7 @@ def expand_shape(shape: str, stored: Mapping[str, str]) -> Iterator[str]:
         text = shape
         for hole, column in zip(holes, columns, strict=True):
             text = text.replace(f"{{{hole}}}", f"l.{column}").replace(f"{{{hole}2}}", f"r.{column}")
+        # {any} = {same} becomes l.price = r.price, and {num} < {other} becomes l.price < r.n.
         first = columns[0] if columns else ""
         for other in _partners(text, first, stored=stored):
             yield text.replace("{same}", f"r.{first}").replace("{other}", f"r.{other}")

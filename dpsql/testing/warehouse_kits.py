@@ -221,7 +221,9 @@ def _list_texts(column: pa.ChunkedArray) -> list[str | None]:
     if pa.types.is_date32(values.type):
         days = values.view(pa.int32()).to_pylist()
         return [
-            None if day is None else (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d").rjust(10, "0") for day in days
+            # Some C libraries write the year 26 without zeros.
+            None if day is None else (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d").rjust(10, "0")
+            for day in days
         ]
     if pa.types.is_timestamp(values.type):
         moments = values.view(pa.int64()).to_pylist()

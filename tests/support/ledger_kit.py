@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -68,10 +67,3 @@ def code_of(act: Callable[[], object]) -> str:
     assert caught.value.reason.endswith(".")
     assert caught.value.hint
     return caught.value.code
-
-
-def come_and_go(path: str, times: int) -> None:
-    """Use the ledger from another process, opening it each time."""
-    for _ in range(times):
-        with opened(Path(path)) as ledger:
-            ledger.reserve(Request("q", BudgetVector(0, 0), Account("bob", BUDGET))).settle(Fraction(0), "d")

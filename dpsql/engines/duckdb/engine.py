@@ -98,6 +98,7 @@ class DuckDBEngine:
             connection = holds.enter_context(instance.connect_sealed(str(folder), memory_limit, threads=threads))
             home = None if database is None else instance.attach(connection, database)
             paths = placement.place(connection, sources, home=home, sealed=True)
+            # From here on the instance opens no other file, and keeps its settings.
             instance.lock(connection)
             tables = {
                 name: replace(
@@ -184,6 +185,7 @@ class DuckDBEngine:
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
         with holding(self._lock, stop):
+            # The settings of a sealed instance are locked: below, it has to show only that it lives.
             is_ready = self._release.alive and not self.sealed and instance.has_pinned(self._connection)
             if not is_ready:
                 lives = False  # after an internal error DuckDB refuses all statements of an instance

@@ -42,6 +42,7 @@ def place(
     views += [_alone(file) for file in views]
     views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
     read: list[Path | str] = [*views, *(file.path for folder in remote.values() for file in folder.files)]
+    # Before the instance is locked: no path can be added then.
     if sealed and read:
         require_setting(connection, f"SET GLOBAL allowed_paths = [{', '.join(quote_text(each) for each in read)}]")
     for name, source in sources.items():

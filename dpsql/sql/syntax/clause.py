@@ -209,6 +209,7 @@ def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token
         if others:
             reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
             raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[others[-1]]))
+    # Each TOP k PRIVATE has the word once: another one may be a clause without TOP.
     bare = list(find_bare_clauses(tokens)) if words > len(tops) else []
     if tops and bare:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
         bare = [at for at in bare if word_of(tokens, at) != "private" or kind_of(tokens, at - 1) != "R_PAREN"]
@@ -233,6 +234,7 @@ def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
         if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
             yield at - 2
         else:
+            # ALL PRIVATE begins at ALL; in GROUP BY ALL PRIVATE that word is of GROUP BY.
             yield at - (before == "ALL" and kinds[0] not in {"GROUP_BY", "ORDER_BY"})
 
 
@@ -287,6 +289,7 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
         form="limit" if is_limit else "leading" if leading else "end",
         parameter="" if is_bare or value is None or value.kind != "parameter" else value.content,
     )
+    # LIMIT n PRIVATE leaves LIMIT n behind, which cuts nothing of the first n groups.
     return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
 
 

@@ -474,7 +474,7 @@ class SelectReader:
         found = find_direction(nodes)
         if found is None:
             return _Order(None, None, falls)
-        # ORDER BY 100 - n ASC is the order of n DESC: the term rises, and falls with n.
+        # ORDER BY ROW_NUMBER() OVER (ORDER BY n DESC) is the order of n DESC: the term ascends, and falls with n.
         return _Order(None, self._find_number(found[0]), falls == found[1])
 
     def _find_ranked(self) -> tuple[Spelling, ...] | None:
@@ -658,6 +658,7 @@ class SelectReader:
                 continue
             node = level.nodes[at]
             is_query = isinstance(node, Block) and node.is_query
+            # In SELECT x AS n, (SELECT max(n) FROM t) the n inside is another one: a name there may mean either.
             if is_query and {ascii_lower(token.text) for token in flatten([node])} & self._list_aliases():
                 return None
             width, column = (0, 0) if is_query else self._match(level, at)
@@ -708,6 +709,7 @@ class SelectReader:
         if len(part) < key.width or self.spell(part) != key.spelling:
             return 0
         after = level.after_nodes(at + key.width)
+        # The key a + b is found in ROUND(a + b, 1), and not in c * a + b.
         if before in _BEFORE_ANY and after in _AFTER_ANY:
             return key.width
         return key.width if _is_closed(part) and after not in {"L_PAREN", "DOT"} else 0

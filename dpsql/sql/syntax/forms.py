@@ -294,6 +294,7 @@ def _move_top(last: Token, nodes: Nodes) -> Nodes:
     has_groups = "GROUP_BY" in inside or inside[1:2] == ["DISTINCT"]
     if not has_groups or not {"LIMIT", "OFFSET", "FETCH"}.isdisjoint(inside):
         return nodes
+    # SELECT TOP (5) a FROM t GROUP BY a becomes SELECT a FROM t GROUP BY a LIMIT 5.
     limit: list[Node] = [make_token("LIMIT", "LIMIT", beside=last), *flatten(unwrap(number))]
     return (*nodes[:top], *nodes[top + 2 : end], *limit, *nodes[end:])
 
@@ -329,6 +330,7 @@ def _leave_out(nodes: Nodes, at: int, *, statement: ScannedStatement) -> tuple[S
         return (), 0
     if next((each for each in kinds_of(nodes[:at])[::-1] if each in _CLAUSES), "") not in {"FROM", "JOIN"}:
         return (), 0
+    # TABLESAMPLE 100%, TABLESAMPLE SYSTEM (100 PERCENT)
     method = int(word_of(nodes, at + 1) in {"system", "bernoulli"})
     size = nodes[at + 1 + method] if at + 1 + method < len(nodes) else None
     words, width = (size.nodes, 2 + method) if isinstance(size, Block) else (nodes[at + 1 : at + 3], 3)
@@ -415,6 +417,7 @@ def _read_comparison(nodes: Nodes, at: int) -> tuple[Sequence[Node], int]:
         return (), 0
     operator, quantifier, inside = first_token(nodes[at:]), first_token(nodes[at + 1 :]), _strip_casts(array.nodes)
     if kinds_of(inside) == ["STRING"]:
+        # x = ANY ($1) or x = ANY ('{a,b}'): which items there are is known when the value is bound.
         call = make_token("VAR", function, beside=quantifier)
         return (operator, call, Block(array.opening, inside, array.closing)), 3
     items = inside[1:] if kind_of(inside, 0) == "ARRAY" else inside

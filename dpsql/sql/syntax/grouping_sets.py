@@ -296,6 +296,7 @@ def _list_sets(group: Nodes) -> list[tuple[Nodes, ...]]:
     if kind_of(group, end - 1) in {"ROLLUP", "CUBE"} and kind_of(group, end - 2) == "WITH":  # as MySQL writes it
         keys = split(group[: end - 2])
         return _list_chosen(kind_of(group, end - 1), [(key,) for key in keys])
+    # GROUP BY a, ROLLUP (b, c) has the sets (a, b, c), (a, b) and (a).
     elements = [_list_element(part) for part in split(group)]
     return [tuple(chain.from_iterable(each)) for each in product(*elements)]
 

@@ -175,6 +175,7 @@ def _find_operand(nodes: Nodes) -> tuple[Nodes, bool]:  # noqa: C901 - a case fo
             else:
                 is_constant = is_number
             others += [] if is_constant else [(sign, part)]
+        # n * 2 / 7 + 1 is followed to n. 100 - n and 100 / n are not: they are read as expressions of no measure.
         return (others[0][1], True) if len(others) == 1 and others[0][0] != falls_with else ((), True)
     first, called = parentheses_at(nodes, 0), parentheses_at(nodes, 1)
     if kind_of(nodes, len(nodes) - 2) == "DCOLON" and _is_numeric(nodes):
@@ -328,6 +329,8 @@ def _read_over(nodes: Nodes, named: Mapping[str, _Over]) -> _Over:
         if kind in {"PARTITION_BY", "ORDER_BY"}:
             marks.append((kind, at))
         elif kind != "IDENTIFIER" and name_of(nodes, at) in {"rows", "range", "groups"}:
+            # A column may be called rows or range: the word begins a frame only before PRECEDING, FOLLOWING or CURRENT
+            # ROW.
             tokens = flatten(nodes[at + 1 :])
             if any(name_of(tokens, each) in {"preceding", "following", "current"} for each in range(len(tokens))):
                 marks.append(("FRAME", at))
@@ -353,11 +356,14 @@ def is_decided(window: WindowNodes, *, follow: Follow) -> bool:
     followed = follow(term)
     if followed is None:
         return False
+    # `rises`: the window goes from the smallest group to the largest. Only groups that are larger than a released one
+    # are released for certain, and these stand behind it then, and else before it.
     rises = followed.rises != falls
     if window.name in _RANKS:
         return window.is_rank and not rises
     if window.name in {"lag", "lead"}:
         distance = window.arguments[1:2]  # a number that is not below 0
+        # LAG over n DESC and LEAD over n ASC look at a larger group; a distance below 0 would turn them round.
         is_forward = bool(window.arguments) and all(kinds_of(nodes) == ["NUMBER"] for nodes in distance)
         return window.is_plain and rises == (window.name == "lead") and is_forward
     excludes = over.frame is not None and any(name_of(over.frame, at) == "exclude" for at in range(len(over.frame)))
@@ -370,6 +376,7 @@ def is_decided(window: WindowNodes, *, follow: Follow) -> bool:
         return False
     if not (followed.is_exact or over.counts == "rows"):
         return False  # rows that tie would be in the frame, and some of them are not there
+    # The frame reaches to the side of the larger groups alone.
     return start in {_HERE, _AFTER} if rises else end in {_BEFORE, _HERE}
 
 

@@ -236,6 +236,7 @@ def _list_ctes(root: Block, seen: Sequence[Nodes], *, query: list[Token], privat
         if _read_word(first) not in words or any(token.start in private for token in (first, *others)):
             continue
         inside = {_read_word(token) for token in others}
+        # RECURSIVE stays only if one of the CTEs that are left names itself.
         is_recursive |= root.is_recursive and _read_word(first) in inside
         words |= inside
         kept = [*cte, make_token("COMMA", ",", beside=first), *kept] if kept else list(cte)

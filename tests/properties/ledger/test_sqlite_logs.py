@@ -72,6 +72,19 @@ def test_what_goes_away_during_an_act_is_noticed_before_anything_is_returned(pat
         assert acting(lambda: held.settle(Fraction(0), "d", answer=b"an answer")) == "ledger-moved"
 
 
+def test_a_log_that_goes_away_during_a_reservation_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as ledger:
+        ledger.reserve(ASK)
+        agree = SQLiteLedger._agree
+
+        def losing(self: SQLiteLedger, *given: object) -> None:
+            agree(self, *given)  # type: ignore[arg-type]
+            Path(f"{path}-wal").unlink()
+
+        monkeypatch.setattr(SQLiteLedger, "_agree", losing)
+        assert code_of(lambda: ledger.reserve(ASK)) == "ledger-moved"
+
+
 def test_the_hint_works_where_only_the_log_was_deleted(path: Path) -> None:
     """SQLite writes what the log held into the ledger when the last connection closes."""
     with opened(path) as ledger:

@@ -161,6 +161,13 @@ def test_a_balance_that_is_deleted_under_an_open_ledger_is_missed(path: Path, ho
         assert len(list(open_.ledger.events())) == 4
 
 
+def test_a_table_that_is_gone_is_damage(path: Path) -> None:
+    open_ = Open(path)
+    with closing(open_.ledger), raw(path) as other:
+        other.execute("DROP TABLE balances")
+        assert code_of(open_.ledger.state) == "ledger-damaged"
+
+
 def test_acts_that_use_neither_row_go_on(path: Path) -> None:
     open_ = Open(path)
     with closing(open_.ledger), raw(path) as other:

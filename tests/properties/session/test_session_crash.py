@@ -48,7 +48,7 @@ def run(moment: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("moment", ["in the engine", "before the settlement"])
-def test_a_killed_query_stays_held(example: Path, moment: str) -> None:
+def test_a_killed_query_stays_held_and_left_no_answer(example: Path, moment: str) -> None:
     killed = run(moment, example)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout == ""
@@ -64,38 +64,24 @@ def test_a_killed_query_stays_held(example: Path, moment: str) -> None:
         assert fits + 8 <= balance.rho.granted / ITEM < fits + 9
         with pytest.raises(dpsql.BudgetExceeded):
             session.sql(f"SELECT article FROM reads GROUP BY article TOP {fits + 1} PRIVATE WITH (epsilon = 0.05)")
-        session.sql(f"SELECT article FROM reads GROUP BY article TOP {fits} PRIVATE WITH (epsilon = 0.05)")
+        receipt = session.sql(SQL).receipt  # no answer was left to be repeated
+        assert (receipt.replayed, receipt.items_charged) == (False, 8)
+        assert session.history.column("state").to_pylist() == ["open", "answered"]
+        rest = int(session.budget.rho.remaining / ITEM)
+        session.sql(f"SELECT article FROM reads GROUP BY article TOP {rest} PRIVATE WITH (epsilon = 0.05)")
 
 
-def test_a_query_killed_before_its_answer_was_handed_out_is_charged(example: Path) -> None:
+def test_an_answer_that_was_charged_and_never_handed_out_is_there_for_the_asking(example: Path) -> None:
     killed = run("after the settlement", example)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout == ""
     with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        spent, reserved = session.budget.rho.spent, session.budget.rho.reserved
-        receipt = session.sql(SQL).receipt  # of the answer that is stored: it says what answered
-        answerer = find_answerer(receipt.legs)
-        keys = price_looks(dpsql.Epsilon("0.05"), answerer, k=4, found=4, discovered=12)
-        assert (receipt.replayed, spent, reserved) == (True, keys + 4 * ITEM, 0)
-
-
-def test_an_answer_that_was_charged_and_never_handed_out_is_there_for_the_asking(example: Path) -> None:
-    assert run("after the settlement", example).returncode == -signal.SIGKILL
-    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        before = session.budget
-        answer = session.sql(SQL)
-        assert answer.receipt.replayed
+        before, answer = session.budget, session.sql(SQL)  # the receipt of a stored answer says what answered
+        receipt = answer.receipt
+        keys = price_looks(dpsql.Epsilon("0.05"), find_answerer(receipt.legs), k=4, found=4, discovered=12)
+        assert (receipt.replayed, before.rho.spent, before.rho.reserved) == (True, keys + 4 * ITEM, 0)
         assert len(answer) == 4
         assert session.budget == before
-
-
-@pytest.mark.parametrize("moment", ["in the engine", "before the settlement"])
-def test_a_killed_query_left_no_answer_to_replay(example: Path, moment: str) -> None:
-    assert run(moment, example).returncode == -signal.SIGKILL
-    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
-        receipt = session.sql(SQL).receipt
-        assert (receipt.replayed, receipt.items_charged) == (False, 8)
-        assert session.history.column("state").to_pylist() == ["open", "answered"]
 
 
 def test_the_same_query_is_answered_when_nobody_kills_it(example: Path) -> None:

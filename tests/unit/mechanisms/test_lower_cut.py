@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.laws import agree, discrete_gaussian_law, fits, goodness, rejects, rejects_early
+from support.laws import agree, discrete_gaussian_law, fits, goodness, rejects_early
 
 from dpsql.accounting import discrete_gaussian_tail
 from dpsql.errors import UsageError
@@ -123,7 +123,7 @@ def test_a_second_chance_of_groups_that_are_read_is_noticed(monkeypatch: pytest.
         rows, told = returned(VALUES, places)
         return rows, ReadPlaces(replace(places, drawn=()), told.rows)
 
-    assert rejects(lambda: p_value(mistake))
+    assert rejects_early(lambda draws: p_value(mistake, draws), 6_000)
 
 
 @pytest.mark.mutant
@@ -133,7 +133,7 @@ def test_a_place_that_is_not_confirmed_is_noticed(monkeypatch: pytest.MonkeyPatc
     wide = LowerCut(CUT.value, ((THRESHOLD, VARIANCE), (THRESHOLD, VARIANCE * 2)))  # its places are drawn more often
     assert fits(lambda: p_value(lambda places: returned(VALUES, places), cut=wide))
     monkeypatch.setattr(MODULE, "_below", lambda *_, **__: True)
-    assert rejects(lambda: p_value(lambda places: returned(VALUES, places), cut=wide))
+    assert rejects_early(lambda draws: p_value(lambda places: returned(VALUES, places), draws, cut=wide), 6_000)
 
 
 def sequences(size: int, places: int) -> Iterator[tuple[tuple[bool, ...], int]]:
