@@ -116,8 +116,8 @@ def open_session(
         catalog = attach_materialized(catalog, engine, policy=policy)
     place = policy.ledger if ledger is None else ledger
     record, terms = open_budget(place, policy, compute_terms=lambda known: Terms.of_policy(known, analyst))
-    division = find_division(engine, policy, catalog=catalog)
     try:
+        division = find_division(engine, policy, catalog=catalog)
         # what the ledger does not know yet: units, a later data version, and the values that have budgets
         private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
         record.register({name: str(find_owner(policy.tables, name)) for name in private})

@@ -173,5 +173,6 @@ def _keys(parts: tuple[str, ...], *, place: str) -> dict[str, str | None]:
         if not name or {"\0", "\ufffd"} & {*name, *text} or name.lower() in map(str.lower, found):
             reason = "Two key=value folders above a file have one key, or a key or value is no text."
             raise EngineError("source-schema", reason, hint="Give every key its own name.", place=place)
+        # country=__HIVE_DEFAULT_PARTITION__ is the folder of rows whose country is NULL.
         found[name] = None if value == _NULL else text
     return found

@@ -350,6 +350,7 @@ def _test_structure(numbers: list[list[int]]) -> Iterator[str]:
             yield "different groups have one draw"
             return
         for one, two in pairwise(range(len(rows[0]))):
+            # A draw hash(unit) ^ hash(group) has one XOR of two groups for all units.
             if len({row[one] ^ row[two] for row in rows}) < len(rows):
                 yield f"the XOR of two draws is one for several {name}"
                 return

@@ -52,7 +52,8 @@ class Kit:
     queries for which the engine draws other groups, but as many, because it prints a value differently, and `unlike`
     those whose answers differ for a reason that its page tells, which are not compared. `types` are types of the
     engine's forms that are not in the tables of the suite, to be tested elsewhere. For slow engines, one statement and
-    expression in `every` is compared with DuckDB, and one in `share` with and without a privacy unit.
+    expression in `every` is compared with DuckDB, beside one of each kind, and one statement in `share` with and
+    without a privacy unit.
     """
 
     name: str

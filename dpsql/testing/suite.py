@@ -98,10 +98,10 @@ class Result:
 def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result]:
     """Compare the answers to the statements of each file, or to those with these names, with DuckDB's.
 
-    Of a slow engine's statements a sample is compared; what it refuses is found for all.
+    Of a slow engine's statements a sample is compared, one of each kind among them; what it refuses is found for all.
     """
     opened, _ = _track_statements(kit)
-    sampled = {query.name for query in load_queries()[:: kit.every]}
+    sampled = _sample_queries(kit.every)
     for part in dict.fromkeys(query.part for query in load_queries()):
         queries = [query for query in load_queries() if query.part == part and (query.name in names or not names)]
         if not queries:
@@ -121,6 +121,14 @@ def compare_statements(kit: Kit, names: Collection[str] = ()) -> Iterator[Result
                 compared += 1
                 faults += _attempt(query.name, partial(_compare_statement, query, kit))
         yield Result("statements", part, len(queries), compared, tuple(refused), tuple(faults))
+
+
+def _sample_queries(every: int) -> set[str]:
+    """Return the names of one query in `every`, and of the first with each rewrite, with and without draws."""
+    first: dict[object, str] = {}
+    for query in load_queries():
+        first.setdefault((query.rewrite, query.bound is None, query.items), query.name)
+    return {*first.values(), *(query.name for query in load_queries()[::every])}
 
 
 @cache

@@ -188,7 +188,7 @@ def crowd(conninfo: str, seconds: float, connections: int) -> None:
 def fair(analysts: int, seconds: float, connections: int = 24) -> tuple[float, float]:
     """Return the median of the others without and with an analyst who crowds them, in seconds."""
     with serving(analysts) as server:
-        median_of(server, analysts, 3)  # sessions are opened
+        median_of(server, analysts, min(seconds, 3))  # sessions are opened
         alone = median_of(server, analysts, seconds)
         program = (
             f"from support.crowding import crowd; crowd({server.conninfo('analyst0')!r}, {seconds + 4}, {connections})"

@@ -8,4 +8,4 @@ from dpsql.testing.warehouse_kits import create_redshift
 __all__ = ["KIT"]
 
 _URL = server().url("public").partition("&")[0].replace("postgresql:", "redshift:", 1)
-KIT = create_redshift(_URL, engine=RedshiftOnPostgres).sample(24)
+KIT = create_redshift(_URL, engine=RedshiftOnPostgres).sample(48)

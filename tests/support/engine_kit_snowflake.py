@@ -7,4 +7,4 @@ from dpsql.testing.warehouse_kits import create_snowflake
 __all__ = ["KIT"]
 
 _URL, _OPTIONS = fakesnow_address()
-KIT = create_snowflake(_URL, options=_OPTIONS).sample(24)
+KIT = create_snowflake(_URL, options=_OPTIONS).sample(96)

@@ -38,4 +38,4 @@ def _open(tables: Mapping[str, pa.Table]) -> Engine:
     return kits.SPARK.open(tables)
 
 
-KIT = replace(kits.SPARK, open=_open, every=12)
+KIT = replace(kits.SPARK, open=_open, every=48)

@@ -60,9 +60,9 @@ def race(
 ) -> list[int]:
     """Return the positions of the first `steps` winners, in order, with the exact law of peeling exp(epsilon * score).
 
-    Given: the scores are the integers `counts`, below 2**53, and then `bottom` if there is one, at position
-    len(counts); 1 <= steps <= the number of scores. `mantissa_bits`, 1 to 52, changes how often the refinement runs,
-    never the law.
+    Given: the scores are the integers `counts`, whose differences are below 2**63, and then `bottom` if there is one,
+    at position len(counts); 1 <= steps <= the number of scores. `mantissa_bits`, 1 to 52, changes how often the
+    refinement runs, never the law.
     Cost: O(n log n) and 16 random bytes a candidate.
     """
     scores: list[int | Fraction] = [*counts] if bottom is None else [*counts, bottom]
@@ -84,6 +84,7 @@ def race(
 
 def _gaps(counts: Sequence[int], bottom: Fraction | None, *, epsilon: Fraction, reference: int) -> _Floats:
     """Return epsilon * (score - reference), each within 2**-51 relative of its exact value."""
+    # 2**-51 is four roundings: of a difference above 2**53, of epsilon, of their product, and one to spare
     differences = np.array(counts, dtype=np.int64) - reference
     gaps = differences.astype(np.float64) * float(epsilon)
     return gaps if bottom is None else np.append(gaps, float(epsilon * (bottom - reference)))

@@ -344,8 +344,14 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     if next((word for word in words if word != "("), "") not in _STARTS:
         return False
     relations, is_system = list[tuple[str, ...]](), False
-    # WITH v AS (...) and WITH v AS NOT MATERIALIZED (...).
-    ctes = {names[at] for at in range(len(tokens)) if words[at + 1] == "as" and words[at + 2] in {"(", "not"}}
+    # WITH v AS (...), v AS MATERIALIZED (...) and v AS NOT MATERIALIZED (...)
+    starts = [("as", "("), ("as", "materialized", "("), ("as", "not", "materialized", "(")]
+    ctes = {
+        names[at]
+        for at in range(len(tokens))
+        for start in starts
+        if tuple(words[at + 1 : at + 1 + len(start)]) == start
+    }
     private = {ascii_lower(name) for name in tables}
     for parts in _find_relations(tokens):
         if len(parts) > 1:

@@ -329,8 +329,12 @@ def _parse_declare(reader: CommandReader) -> Command:
         if reader.peek() == "BINARY":
             hint = "Bind the statement with results in binary format."
             raise WireError("0A000", "Binary cursors are not supported.", hint=hint)
-        no_scroll = reader.accept("NO") == "NO"
-        reader.expect(*(["SCROLL"] if no_scroll else ["INSENSITIVE", "ASENSITIVE", "SCROLL"]))
+        # the words come in any order: NO SCROLL INSENSITIVE is NO SCROLL
+        if reader.accept("NO"):
+            reader.expect("SCROLL")
+            no_scroll = True
+        else:
+            reader.expect("INSENSITIVE", "ASENSITIVE", "SCROLL")
     if kind := reader.accept("WITH", "WITHOUT"):
         reader.expect("HOLD")
         hold = kind == "WITH"

@@ -167,6 +167,7 @@ class Scope:
             if not owner:
                 hint = f"Name the subquery, as in (SELECT ...) AS x, and write {qualified}."
             raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place())
+        # t.x is looked for in the t of this block alone, also where a block around has a t with an x.
         known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
         if not found and not known and self.outer is not None:
             return self.outer.find(name, qualifier, place=place, schema=schema)

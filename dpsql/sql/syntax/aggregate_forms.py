@@ -333,6 +333,7 @@ class _Call:
             raise self._refuse(reason, hint=hint)
         inner = place[0].nodes if place and isinstance(place[0], Block) else index.nodes
         digits = word_of(inner, 0) if len(inner) == 1 else ""
+        # [OFFSET(90)] counts from 0, and [ORDINAL(91)] from 1.
         at = int(digits) - (word in {"ordinal", "safe_ordinal"}) if _WHOLE.fullmatch(digits) else -1
         if not 0 < at < last:
             last = max(last, 2)

@@ -294,6 +294,7 @@ def _move_top(last: Token, nodes: Nodes) -> Nodes:
     has_groups = "GROUP_BY" in inside or inside[1:2] == ["DISTINCT"]
     if not has_groups or not {"LIMIT", "OFFSET", "FETCH"}.isdisjoint(inside):
         return nodes
+    # SELECT TOP (5) a FROM t GROUP BY a becomes SELECT a FROM t GROUP BY a LIMIT 5.
     limit: list[Node] = [make_token("LIMIT", "LIMIT", beside=last), *flatten(unwrap(number))]
     return (*nodes[:top], *nodes[top + 2 : end], *limit, *nodes[end:])
 

@@ -86,7 +86,7 @@ def expected(rows: list[Row], name: str, column: str, ends: tuple[int, ...]) -> 
     return dict(Counter(bisect_left(ends, each) for each in largest.values()))
 
 
-@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_users_are_in_the_bins_of_their_totals(engine: str) -> None:
     stored = table_of(ROWS) if engine == "duckdb" else kit_of(engine).fit(table_of(ROWS))  # as far as it can be
     rows = [tuple(row.values()) for row in stored.to_pylist()]
@@ -104,15 +104,18 @@ def differences(one: dict[int, int], two: dict[int, int]) -> list[int]:
 
 def moved_by_a_user(change: Callable[[Statement], Statement]) -> list[list[int]]:
     """Return by how much the numbers of the bins differ without each user, for each draw."""
-    moved = []
-    for user in (3, 29, 40, 41, 42):
-        rest = [row for row in ROWS if row[0] != user]
-        with session_of("duckdb", rest) as without, session_of("duckdb", ROWS) as with_user:
-            pairs = zip(BoundsPlan(without, WANTED)._draws, BoundsPlan(with_user, WANTED)._draws, strict=True)
-            for here, there in pairs:
-                before = read_bins(without, change(here.release.statement))
-                moved.append(differences(before, read_bins(with_user, change(there.release.statement))))
-    return moved
+
+    def read_draws(rows: list[Row]) -> list[dict[int, int]]:
+        with session_of("duckdb", rows) as session:
+            draws = BoundsPlan(session, WANTED)._draws
+            return [read_bins(session, change(each.release.statement)) for each in draws]
+
+    whole = read_draws(ROWS)
+    return [
+        differences(before, after)
+        for user in (3, 29, 40, 41, 42)
+        for before, after in zip(read_draws([row for row in ROWS if row[0] != user]), whole, strict=True)
+    ]
 
 
 def test_a_user_more_changes_one_number_by_one_or_none() -> None:

@@ -171,15 +171,6 @@ def test_reservations_settle_in_any_order(make: Make) -> None:
     assert [entry.settlement.digest for entry in ledger.entries()] == ["1/30", "1/40", "1/50"]
 
 
-def test_the_state_is_the_sum_of_the_entries(make: Make) -> None:
-    ledger = make(loss(1, "1e-6"))
-    held = [ask(ledger, loss(Fraction(1, n), "1e-8"), str(n)) for n in range(7, 13)]
-    for reservation in held[::2]:
-        reservation.settle(Fraction(1, 100), "")
-    expected = make_state(loss(Fraction(3, 100), "6e-8"), Fraction(Fraction(1, 8) + Fraction(1, 10) + Fraction(1, 12)))
-    assert ledger.state() == expected == sum_entries(ledger.entries())
-
-
 def test_a_closed_ledger_refuses_everything_but_closing(make: Make) -> None:
     ledger = make(loss(1))
     reservation = ask(ledger, loss("0.5"), "q")
@@ -344,18 +335,6 @@ def test_the_limit_of_an_account_is_what_the_request_says(make: Make) -> None:
     ask(ledger, BudgetVector(0, 0), account=lowered)
     held.settle(Fraction("0.25"), "d")
     assert ledger.state("alice") == make_state(loss("0.25", "1e-7"), Fraction("0.5"))
-
-
-def test_accounts_together_never_exceed_the_total(make: Make) -> None:
-    ledger = make(loss(1))
-    each = [Account(f"analyst {number}", loss("0.5")) for number in range(4)]
-    granted = 0
-    for account in each * 3:
-        with contextlib.suppress(Shortfall):
-            ask(ledger, loss("0.25"), account=account)
-            granted += 1
-    assert granted == 4
-    assert ledger.state().reserved == Fraction(1)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\0", "\ud800", "\u2028", "\x1b[31m"])

@@ -487,7 +487,7 @@ MOVES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scroll", ["SCROLL", "NO SCROLL"])
+@pytest.mark.parametrize("scroll", ["SCROLL", "NO SCROLL INSENSITIVE"])
 def test_cursors_move_as_those_of_postgresql(scroll: str, client: psycopg.Connection) -> None:
     draws = random.Random(7)
     statements = [f"{draws.choice(['FETCH', 'FETCH', 'MOVE'])} {draws.choice(MOVES)}" for _ in range(400)]
