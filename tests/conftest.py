@@ -20,7 +20,7 @@ LONGEST = """
     properties/attacks/test_empty_tables.py engines/conformance/test_conformance.py
     properties/attacks/test_outer_selects.py properties/attacks/test_mutations.py properties/attacks/test_fuzz.py
     properties/mechanisms/test_laws.py house/benchmarks/test_benchmarks.py properties/session/test_session_audit.py
-    properties/sql/test_totality.py properties/attacks/test_spark_names.py server/tools/test_tools.py
+    properties/sql/test_totality.py server/tools/test_tools.py
     engines/conformance/test_engine_neighbours.py properties/attacks/test_stability.py
     engines/postgres/test_materialized.py house/test_pages.py
 """.split()

@@ -20,7 +20,7 @@ from dpsql.engines import Engine, Statement, find_data_version, open_exact
 from dpsql.errors import EngineError, PolicyError
 from dpsql.open_engine import open_engine
 
-pytestmark = [pytest.mark.xdist_group("object store"), pytest.mark.usefixtures("store")]
+pytestmark = pytest.mark.usefixtures("store")
 READS = "SELECT i % 4000 AS user_id, 'a' || i % 3 AS article FROM range({0}, {1}) t(i)"
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE WITH (fresh = true)"
 FIRST, SECOND = READS.format(0, 3000), READS.format(3000, 6000)

@@ -32,7 +32,6 @@ from dpsql.errors import EngineError, Error, Refusal, UsageError
 from dpsql.open_engine import open_engine, open_pool, public_engines
 from dpsql.server.gateway import Service
 
-pytestmark = pytest.mark.xdist_group("postgres")
 ENDLESS = "SELECT count(*) AS n FROM range(100000000) a, range(100000000) b WHERE (a.range + b.range) % 3 = 7"
 PRIVATE = "SELECT article FROM {}.{} WHERE user_id >= {} GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.2)"
 PUBLIC = "SELECT count(*) AS n FROM {}.{}"

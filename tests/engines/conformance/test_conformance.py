@@ -21,9 +21,6 @@ GAPS = Path(__file__).parent / "gaps"
 NOBODY = {"empty_table", "filter_nobody", "filter_no_unit", "filter_not_in_null", "not_in_public_with_null"}
 
 
-ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS]
-
-
 def read_gaps(engine: str) -> list[str]:
     """Return the queries that an engine refuses."""
     file = GAPS / f"{engine}.toml"
@@ -34,7 +31,7 @@ def write_gaps(engine: str, names: list[str]) -> None:
     (GAPS / f"{engine}.toml").write_text("".join(["refused = [\n", *(f'    "{name}",\n' for name in names), "]\n"]))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", KITS)
 def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> None:
     results = list(compare_statements(kit_of(engine)))
     assert not any(result.faults for result in results), "\n".join(result.describe() for result in results)
@@ -44,7 +41,7 @@ def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> 
     assert lacking == read_gaps(engine), f"DPSQL_REGENERATE=1 writes gaps/{engine}.toml; read the difference."
 
 
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine.values != ("portable",)])
+@pytest.mark.parametrize("engine", [engine for engine in KITS if engine != "portable"])
 def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) -> None:
     results = list(compare_forms(kit_of(engine)))
     assert results[-1].part == "coverage"

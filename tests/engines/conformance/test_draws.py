@@ -33,7 +33,7 @@ def drawing_by(keyed_hash: str, mix: str) -> Kit:
 
 
 @pytest.mark.skipif(not WHOLE, reason="the suite does it with fewer units")
-@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
+@pytest.mark.parametrize("engine", KITS)
 def test_an_engine_draws_evenly_for_thousands_of_units(engine: str) -> None:
     assert check_draws(kit_of(engine), units=4_000) == []
 

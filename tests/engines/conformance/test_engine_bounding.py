@@ -16,7 +16,7 @@ from dpsql.testing.draws import can_draw, check_draws, draw_by_digest, find_draw
 from dpsql.testing.queries import open_kit
 
 
-@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
+@pytest.mark.parametrize("engine", KITS)
 def test_an_engine_keeps_the_groups_of_the_least_draws(engine: str) -> None:
     kit = kit_of(engine)
     opened = open_kit(kit)

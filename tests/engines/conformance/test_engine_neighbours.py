@@ -17,7 +17,7 @@ from dpsql.testing.suite import compare_neighbours, find_excess, open_neighbours
 ENGINES = KITS if WHOLE else ("portable", "datafusion", "mysql", "postgres", "spark")
 
 
-@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
     (result,) = compare_neighbours(kit_of(engine))
     assert result.compared

@@ -36,7 +36,6 @@ ONE, TWO = "article", "country, small"
 BOUND = Bound(5, SALTS)
 WEIGHTS = [unit_weight(groups) for groups in range(1, 6)]
 Row = tuple[object, ...]
-ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS]
 
 
 def private(opened: OpenEngine, keys: str, *, units: bool) -> PrivateQuery:
@@ -71,7 +70,7 @@ CASES: dict[str, tuple[Callable[[PrivateQuery], EngineQuery], str, bool, GroupCu
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", KITS)
 @pytest.mark.parametrize("case", CASES)
 def test_an_engine_returns_the_groups_that_the_cut_leaves(engine: str, case: str) -> None:
     rewritten, keys, units, cut = CASES[case]
@@ -100,7 +99,7 @@ def kept(rows: Sequence[Row], cut: GroupCut, places: Sequence[int], *, ranked: i
     ]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", KITS)
 @pytest.mark.parametrize("keys", [ONE, TWO])
 def test_an_engine_returns_the_groups_whose_names_are_known(engine: str, keys: str) -> None:
     """NULL and names that no row has are among them; without a value there are no others but the first."""

@@ -26,7 +26,6 @@ QUERY = "SELECT article, COUNT(DISTINCT user_id) AS n FROM {} GROUP BY article T
 # both looks a noisy weight of 2.6 is enough, and from 2.2 times as much on domain discovery would answer. The noise of
 # a look is .12, that of a weight .33 and that of a count 2.
 HEAVY, LIGHT = 60, 6
-ENGINES = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS]
 
 
 def build_reads(units: int) -> pa.Table:
@@ -59,7 +58,7 @@ def run(session: Session, table: str) -> tuple[dpsql.Answer, list[Statement]]:
     return own.sql(QUERY.format(table)), statements
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", KITS)
 def test_the_looks_decide_how_often_an_engine_is_asked_and_what_answers(engine: str) -> None:
     session = open_reads(engine)
     for table, units, expected in (("heavy", HEAVY, AT_ONCE), ("light", LIGHT, WEIGHTS)):
@@ -78,7 +77,7 @@ def test_the_looks_decide_how_often_an_engine_is_asked_and_what_answers(engine: 
         assert receipt.loss.rho.value == paid
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", KITS)
 def test_the_second_statement_reads_counts_and_weights_of_all_groups(engine: str) -> None:
     session = open_reads(engine)
     second = session.explain(QUERY.format("light")).spec.second

@@ -86,7 +86,7 @@ def expected(rows: list[Row], name: str, column: str, ends: tuple[int, ...]) -> 
     return dict(Counter(bisect_left(ends, each) for each in largest.values()))
 
 
-@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ENGINES])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_users_are_in_the_bins_of_their_totals(engine: str) -> None:
     stored = table_of(ROWS) if engine == "duckdb" else kit_of(engine).fit(table_of(ROWS))  # as far as it can be
     rows = [tuple(row.values()) for row in stored.to_pylist()]

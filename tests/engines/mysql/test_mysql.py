@@ -56,7 +56,7 @@ MAKE = (
 )
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SERVERS])
+@pytest.fixture(scope="module", params=SERVERS)
 def shop(request: pytest.FixtureRequest) -> Server:
     server = start_server(str(request.param))
     server.run(f"CREATE DATABASE shop CHARACTER SET utf8mb4 COLLATE {COLLATIONS[server.name]}", *MAKE)

@@ -29,10 +29,7 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, EngineQuery, rewrite_all
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # the package of the tests has no ICU
-pytestmark = [
-    pytest.mark.xdist_group("postgres"),
-    pytest.mark.skipif(not PROGRAMS, reason="no PostgreSQL of the system, with ICU"),
-]
+pytestmark = pytest.mark.skipif(not PROGRAMS, reason="no PostgreSQL of the system, with ICU")
 COLUMNS = {
     "plain": "text",
     "bytes": 'text COLLATE "C"',

@@ -19,7 +19,6 @@ from dpsql.engines import Column, Statement, open_exact
 from dpsql.engines.postgres import PostgresEngine
 from dpsql.errors import EngineError, Error, UsageError
 
-pytestmark = pytest.mark.xdist_group("postgres")
 SECRET = "VICTIM_SECRET"
 SLOW = "SELECT pg_sleep(30)::text AS s"
 ALIVE = "SELECT 1 AS one"

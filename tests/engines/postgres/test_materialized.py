@@ -18,7 +18,6 @@ from support.materialized_statements import asked, measured
 import dpsql
 from dpsql.curator import bump, check_policy, materialize
 
-pytestmark = pytest.mark.xdist_group("postgres")
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = TOP.format("limited_domain")
 BOUNDED = TOP.format("limited_domain, max_groups_contributed = 2")

@@ -16,7 +16,6 @@ from dpsql.pate import Argmax, label
 from dpsql.quantities import Epsilon
 from dpsql.session import Session
 
-pytestmark = pytest.mark.xdist_group("postgres")
 SECRET = "s3cret"
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 1)"
 FRESH = TOP.replace("epsilon", "fresh = true, epsilon")

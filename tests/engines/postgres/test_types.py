@@ -19,7 +19,6 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import has_one_form, parse_type
 from dpsql.sql.rewrite.engine_query import rewrite_all
 
-pytestmark = pytest.mark.xdist_group("postgres")
 COLUMNS = {  # a column of every type: its type there, what dpsql takes it for, and values
     "c_bool": ("boolean", "BOOLEAN", ["true"]),
     "c_small": ("int2", "SMALLINT", ["-32768"]),

@@ -22,7 +22,6 @@ from dpsql.engines import spark as spark_engine
 from dpsql.materialized import build
 from dpsql.open_engine import open_engine
 
-pytestmark = pytest.mark.xdist_group("spark")
 SALTS = 11, 7
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = TOP.format("limited_domain")

@@ -24,7 +24,6 @@ from dpsql.server.telemetry import Telemetry
 from dpsql.server.users import User, Users, add_user
 from dpsql.server.web import application
 
-pytestmark = pytest.mark.xdist_group("spark")
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 2 PRIVATE"
 POLICY = """\
 ledger = "ledger.sqlite"

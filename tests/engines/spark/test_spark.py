@@ -29,7 +29,6 @@ from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_leaders
 
-pytestmark = pytest.mark.xdist_group("spark")
 NAN = float("nan")
 
 

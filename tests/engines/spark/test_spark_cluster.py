@@ -17,7 +17,6 @@ from support.engine_kit_spark import require
 
 from dpsql.testing.kit import PORTABLE_KIT as PORTABLE
 
-pytestmark = pytest.mark.xdist_group("spark")
 HERE = Path(spark_cluster_trial.__file__)
 ROWS = 21  # of TOP 20: the first one behind the others comes too
 

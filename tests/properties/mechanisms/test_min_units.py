@@ -35,7 +35,6 @@ from support.laws import (
     rejects,
 )
 
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LimitedDomain, OperatingSystemNoise
 from dpsql.quantities import Delta, Epsilon
 
@@ -83,12 +82,6 @@ def test_the_least_threshold_is_rounded_up_and_hardly(epsilon: str, delta: str, 
         assert (
             0 < least - true < (true - min_units + 2) * mpmath.mpf("1e-11") + mpmath.mpf("1e-11") / mpmath.mpf(epsilon)
         )
-
-
-@pytest.mark.parametrize("min_units", [0, -3, 2**53])
-def test_a_floor_that_means_nothing_is_refused(min_units: int) -> None:
-    with pytest.raises(UsageError, match=r"\[min-units-range\]"):
-        floored(min_units, "1", "0.1", (1, 1), None)
 
 
 def test_the_highest_floor_fits_the_race() -> None:

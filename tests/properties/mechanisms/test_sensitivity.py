@@ -15,9 +15,8 @@ import pytest
 from properties.mechanisms.laws.limited_domain_sums import UNIVERSE, Variant, domain, law
 from support.laws import ROUNDING, excess, fits, goodness, outcome, peeling_law, rejects
 
-from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LaplaceCounts, LimitedDomain, NoisyCounts, OperatingSystemNoise, Peeling
-from dpsql.quantities import Delta, Epsilon
+from dpsql.quantities import Epsilon
 
 NOISE = OperatingSystemNoise()
 
@@ -82,22 +81,3 @@ def test_noise_grows_with_the_sensitivity(kind: str, share: int) -> None:
     )
     assert more.variance == 36 * one.variance
     assert more.items(5) == one.items(5) == 3
-
-
-@pytest.mark.parametrize("sensitivity", [0, -1])
-def test_a_sensitivity_is_at_least_one(sensitivity: int) -> None:
-    for build in (
-        lambda: domain("1", "1e-6", 1, 1, bound=1, most=sensitivity),
-        lambda: Peeling(Epsilon("1"), 1, sensitivity),
-        lambda: NoisyCounts(Epsilon("1"), None, sensitivity),
-        lambda: LaplaceCounts(Epsilon("1"), 1, None, sensitivity),
-    ):
-        with pytest.raises(UsageError, match="sensitivity-range"):
-            build()
-
-
-def test_an_epsilon_too_small_for_the_sensitivity_is_refused() -> None:
-    with pytest.raises(UsageError, match="epsilon-range"):
-        Peeling(Epsilon("1e-6"), 1, 2**20)
-    with pytest.raises(UsageError, match="min-units-range"):
-        LimitedDomain(Epsilon("1"), Delta("1e-6"), 1, 1, min_units=5, sensitivity=2)

@@ -48,10 +48,8 @@ from dpsql.mechanisms import (
     GaussianHistogram,
     Histogram,
     JointExponential,
-    LaplaceLimitedDomain,
     OperatingSystemNoise,
     PTRGaussian,
-    TopStable,
 )
 from dpsql.mechanisms.gaussian_threshold import unit_weight
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -256,24 +254,3 @@ def test_a_histogram_in_steps_of_r_needs_r_times_as_much(most: int) -> None:
     assert (one.threshold - 2) * most <= more.threshold <= (one.threshold + 1) * most
     giant = FullHistogram.of([2**40 * 5, 1])
     assert more.release(giant, NOISE).positions == (0,)
-
-
-def test_what_no_sensitivity_can_be_is_refused() -> None:
-    half = Rho("0.5"), Delta("0.1")
-    builds: list[Callable[[int], object]] = [
-        lambda most: GaussianHistogram(*half, 1, 1, most),
-        lambda most: DomainDiscovery(*half, 1, Epsilon(1), 1, most),
-        lambda most: LaplaceLimitedDomain(Epsilon(1), Delta("0.1"), 1, 1, 1, most),
-        lambda most: ChooseKBar(Epsilon(1), Delta("0.1"), (1,), sensitivity=most),
-        lambda most: JointExponential(Epsilon(1), 1, most),
-        lambda most: FixedStableTopK(*half, 1, 1, Fraction(0), None, most),
-        lambda most: TopStable(Epsilon(1), Delta("0.1"), 1, 1, sensitivity=most),
-    ]
-    for build in builds:
-        for wrong in (0, -3):
-            with pytest.raises(UsageError, match="sensitivity-range"):
-                build(wrong)
-    with pytest.raises(UsageError, match="epsilon-range"):
-        JointExponential(Epsilon("1e-6"), 1, 2**20)
-    with pytest.raises(UsageError, match="rho-range"):
-        GaussianHistogram(Rho("1e-9"), Delta("0.1"), 1, 2**16, 2**20)

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import (
     ChooseKBar,
+    DomainDiscovery,
     FixedStableTopK,
+    FullHistogram,
     GapChoice,
     GaussianGapChoice,
+    GaussianHistogram,
     GaussianStableTopK,
     Histogram,
     JointExponential,
+    LaplaceCounts,
     LaplaceLimitedDomain,
     LimitedDomain,
+    NoisyCounts,
     NoisyMaxGaussian,
     NoisyMaxGumbel,
     OneShotLaplace,
@@ -28,6 +34,7 @@ from dpsql.mechanisms import (
     PTRLaplace,
     StableTopK,
     TopStable,
+    WeightedGaussian,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -38,6 +45,8 @@ TINY, NONE, ALL = (
     Delta(0),
     Delta(1),
 )  # an epsilon too small, deltas that are no probability of failure
+OF_ALL = (GaussianHistogram, WeightedGaussian)  # which add noise to all counts
+TWO = FullHistogram.of([1, 2])
 LONG = Histogram((2, 1), 0)  # more leaders than one
 CUT = Histogram((5, 4), 3)  # with a group left out
 
@@ -56,9 +65,48 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: StableTopK(Epsilon("0.00009"), D, 1),
         lambda: TopStable(TINY, D, 1, 1),
         lambda: TopStable(E, D, 1, 1, within=TINY),
+        lambda: DomainDiscovery(Rho(1), D, 3, TINY, 1),
+        *(lambda make=make: make(Epsilon("1e-6"), 1, 2**20) for make in (Peeling, JointExponential)),
     ],
-    "rho-range": [lambda: FixedStableTopK(Rho("9e-9"), D, 1, 1, Fraction(0))],
+    "sensitivity-range": [
+        lambda make=make, most=most: make(most)  # type: ignore[misc]
+        for most in (0, -3)
+        for make in (
+            lambda most: ChooseKBar(E, D, (1,), sensitivity=most),
+            lambda most: DomainDiscovery(Rho(1), D, 1, E, 1, most),
+            lambda most: FixedStableTopK(Rho(1), D, 1, 1, Fraction(0), None, most),
+            lambda most: GapChoice(E, 2, sensitivity=most),
+            lambda most: GaussianHistogram(Rho(1), D, 1, 1, most),
+            lambda most: JointExponential(E, 1, most),
+            lambda most: LaplaceCounts(E, 1, None, most),
+            lambda most: LaplaceLimitedDomain(E, D, 1, 1, 1, most),
+            lambda most: LimitedDomain(E, D, 1, 1, 1, sensitivity=most),
+            lambda most: NoisyCounts(E, None, most),
+            lambda most: PTRGaussian(ONE, D, most),
+            lambda most: Peeling(E, 1, most),
+            lambda most: TopStable(E, D, 1, 1, sensitivity=most),
+        )
+    ],
+    "min-units-range": [
+        *(lambda least=least: LimitedDomain(E, D, 1, 1, min_units=least) for least in (0, -3, 2**53)),
+        lambda: LimitedDomain(E, D, 1, 1, min_units=5, sensitivity=2),
+    ],
+    "histogram-counts": [
+        lambda counts=counts: FullHistogram(counts)
+        for counts in (
+            *(np.array(each, dtype=np.int64) for each in ([0], [-1, 3], [2**53], [[1]])),
+            np.array([1.0]),
+            np.array([1], dtype=np.int32),
+        )
+    ],
+    "rho-range": [
+        lambda: FixedStableTopK(Rho("9e-9"), D, 1, 1, Fraction(0)),
+        lambda: GaussianHistogram(Rho("1e-9"), D, 1, 2**16, 2**20),
+        *(lambda make=make, rho=rho: make(Rho(rho), D, 1, 1) for make in OF_ALL for rho in ("0", "1e-10", "101")),
+        lambda: DomainDiscovery(Rho(0), D, 3, E, 1),
+    ],
     "delta-range": [
+        *(lambda make=make, delta=delta: make(Rho(1), delta, 1, 1) for make in OF_ALL for delta in (NONE, ALL)),
         lambda: ChooseKBar(E, ALL, (1,)),
         lambda: FixedStableTopK(Rho(1), NONE, 1, 1, Fraction(0)),
         *(lambda delta=delta: LaplaceLimitedDomain(E, delta, 1, 1, 1) for delta in (NONE, ALL)),
@@ -69,6 +117,8 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         *(lambda delta=delta: TopStable(E, delta, 1, 1) for delta in (NONE, ALL)),
     ],
     "k-range": [
+        *(lambda make=make: make(Rho(1), D, 0, 1) for make in OF_ALL),
+        lambda: DomainDiscovery(Rho("0.5"), D, 3, E, 0),
         lambda: ChooseKBar(E, D, (0, 1)),
         *(lambda k=k: FixedStableTopK(Rho(1), D, k, k_bar=max(1, k - 1), penalty=Fraction(0)) for k in (0, 3)),
         lambda: GapChoice(E, 0),
@@ -83,6 +133,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         *(lambda k=k: TopStable(E, D, k, max(1, k - 1)) for k in (0, 3)),
     ],
     "bound-range": [
+        *(lambda make=make, most=most: make(Rho(1), D, 1, most) for make in OF_ALL for most in (0, 2**16 + 1)),
         lambda: ChooseKBar(E, D, (1,), 0),
         lambda: FixedStableTopK(Rho(1), D, 1, 1, Fraction(0), 0),
         lambda: LaplaceLimitedDomain(E, D, 1, 1, 0),
@@ -108,6 +159,9 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "items-range": [lambda: NoisyMaxGaussian(ONE).curve(0)],
     "histogram-size": [
+        lambda: DomainDiscovery(Rho(1), D, 3, E, 1).select(
+            FullHistogram.of([1, 2]), FullHistogram.of([1]), noise=NOISE
+        ),
         lambda: ChooseKBar(E, D, (1,)).choose(LONG, NOISE),
         lambda: GapChoice(E, 1).choose(LONG, NOISE),
         lambda: GaussianGapChoice(ONE, 1).choose(LONG, NOISE),

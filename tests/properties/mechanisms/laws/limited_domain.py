@@ -127,4 +127,4 @@ MISTAKES = {
 }
 
 
-LAW = over_cases(worst_excess, MISTAKES, edges=EDGES, attained=0.99999, random_cases=random_cases, sizes=[600] * 5)
+LAW = over_cases(worst_excess, MISTAKES, edges=EDGES, attained=0.99999, random_cases=random_cases, sizes=[600] * 2)
