@@ -65,6 +65,7 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
     lines = starter.lines()
     if output == _STDOUT:
         sys.stdout.flush()
+        # As bytes, since TOML is UTF-8 whatever the locale is.
         sys.stdout.buffer.write(starter.text.encode())
         sys.stdout.buffer.flush()
     else:
@@ -218,6 +219,7 @@ def bounds(  # noqa: PLR0913 - the options of the command
     request = BoundsRequest(table, columns, chosen, by, groups, each=each, below_zero=below_zero, rows=not no_rows)
     with plan_bounds(place, request, database=db, account=account) as plan:
         if not no_write:
+            # Before anything is charged: bounds that cannot be written would have been paid for and lost.
             check_writable(place, plan.table, bounds=plan.example)
         click.echo(replace_unprintable(plan.describe_price()))
         plan.check_budget()

@@ -262,7 +262,9 @@ def _draw_progress(session: Session, done: Event) -> None:
     ) as bar:
         bar.console.show_cursor(True)  # a killed process cannot restore it
         task, share = bar.add_task("", total=None, percent=""), 0.0
+        # The seconds before the bar appeared count, too.
         bar.tasks[task].start_time = bar.get_time() - _FIRST
+        # This thread is no daemon: it would keep a process alive whose main thread has ended.
         while main_thread().is_alive():
             share = max(share, session.progress or 0.0)
             if share:

@@ -107,6 +107,7 @@ def register(
     if found is None:
         hint = "Give a Parquet file, or a folder of them with the same columns."
         raise EngineError("source-unreadable", "DataFusion cannot read the source as Parquet.", hint=hint, place=place)
+    # Names ignore case in the language: of two columns a and A neither can be named, and neither exists for analysts.
     times = Counter(field.name.lower() for field in found)
     columns = tuple(Column(field.name, _type(str(field.type))) for field in found if times[field.name.lower()] == 1)
     return Registered((name,), columns)
@@ -149,6 +150,7 @@ def _register(
         part = f"{name}/{at}"
         context.register_parquet(quote_name(part), links.add(files))
         fixed = (
+            # NULL alone has no type, and the parts of a UNION ALL must have the same types.
             f"CAST({_text(value)} AS VARCHAR) AS {quote_name(key)}"
             for key, value in zip(partitions, values, strict=True)
         )

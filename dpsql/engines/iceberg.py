@@ -203,6 +203,8 @@ class _Local(FileIO):
         """Return where a file is, however its folder was called when it was written; refuse one that lies elsewhere."""
         found = _LOCAL.fullmatch(location)
         local = Path(found["path"] if found else "/")
+        # The table may have been written by another name of its folder, so links above the file are followed. A file
+        # that is a link itself is refused by `within`.
         return within(self.root, local.parent.resolve() / local.name, place=self._place)
 
     def new_input(self, location: str) -> InputFile:

@@ -48,6 +48,7 @@ def read_states(session: SparkSession, schema: str) -> Mapping[str, tuple[str, i
     found: dict[str, tuple[str, int]] = {}
     with suppress(Exception), quiet():
         for row in session.read.parquet(f"{find_folder(session, schema)}/{STATE}").collect():
+            # A name has a row for each build, in no order: that of the latest counts.
             if found.get(row["name"], ("", -1))[1] < row["at"]:
                 found[row["name"]] = row["description"], row["at"]
     return found

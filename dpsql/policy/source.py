@@ -48,6 +48,7 @@ class DatabaseUrl:
         if found is None or not text.isprintable():
             hint = "Such as postgresql://user@host/database?schema=name; write other letters percent-encoded."
             raise PolicyError("policy-url", "The address of the ledger cannot be read.", hint=hint, place="ledger")
+        # [::2] are the name and the value, without the sign between them.
         options = [tuple(option.partition("=")[::2]) for option in (found["options"] or "").split("&") if option]
         schemas = [value for key, value in options if key == "schema"] or [_DEFAULT_SCHEMA]
         if len(schemas) > 1 or not _NAME.fullmatch(schemas[0]):

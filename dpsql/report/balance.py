@@ -339,6 +339,7 @@ def report_spending(
     """
     present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
     over = calendar is not None and calendar.is_over
+    # Behind the last period nothing is granted any more, which is as if all of it were spent.
     total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else sum_entries(present)
     if terms.account is None:
         balance = compute_balance(terms, total, calendar=calendar)

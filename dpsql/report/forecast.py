@@ -171,6 +171,7 @@ def _describe_short(worst: BudgetVector, remaining: BudgetVector, *, limit: Budg
         (limit.refundable, limit.permanent),
         strict=True,
     )
+    # What the query would leave of the currency of which it leaves least; it is below 0.
     after = min(((rest - cost) / granted for rest, cost, granted in currencies if granted), default=Fraction(0))
     return f"{format_share(remaining.least_share_of(limit) - after)} more"
 
@@ -226,6 +227,7 @@ def _find_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         return f"{before}WITH ({delta}){after} would fit."
     # cheaper queries of the same kind: a smaller bound of ALL PRIVATE, fewer keys, fewer partitions, a smaller epsilon
     fits = []
+    # ALL PRIVATE costs an item for each measure of each group that a unit can be in; without measures, of each group.
     bound = affordable // len(plan.query.measures or [None])
     if clause.shape == "all" and bound:
         fits.append(f"{before}WITH (max_groups_contributed = {bound}){after} at this epsilon")

@@ -123,6 +123,7 @@ def load_queries() -> tuple[SuiteQuery, ...]:
 
 
 def _parse_block(block: str, part: str) -> SuiteQuery:
+    # "# name: weighted 5 kept" and the statement below it: the rewrite, a bound of 5 groups, and flags.
     first, _, text = block.strip().partition("\n")
     name, _, words = first.removeprefix("# ").partition(": ")
     rewrite, *rest = words.split() or ["top"]
@@ -197,6 +198,7 @@ def _list_measures(query: SuiteQuery, catalog: Catalog) -> tuple[Measure, ...]:
 
 def _rewrite_private(analyzed: PrivateQuery, query: SuiteQuery) -> EngineQuery:
     bound, rows = query.bound, analyzed.clause.k or 100
+    # 1/sqrt(t) for a unit in t groups, in steps of 2**-20.
     weights = [round(2**20 / math.sqrt(at)) for at in range(1, 1 + (bound.max_groups_contributed if bound else 0))]
     match query.rewrite:
         case "all":
