@@ -295,7 +295,6 @@ async def negotiate(channel: Channel, tls: ssl.SSLContext | None) -> Startup | C
     texts = parse_cstrings(data)
     parameters = dict(zip(texts[::2], texts[1::2], strict=True))
     # a newer client goes on with this version and without these options once it knows
-    # Protocol 3.2 of PostgreSQL 18, and options such as _pq_.name=1: NegotiateProtocolVersion (v) says what there is.
     unknown = [name for name in parameters if name.startswith("_pq_.")]
     if minor > _NEWEST or unknown:
         minor = min(minor, _NEWEST)
