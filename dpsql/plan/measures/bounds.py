@@ -297,6 +297,7 @@ def _find_distinct(measure: Measure, policy: Mapping[str, PrivateTable]) -> Coun
         return inf
     found = [policy[table].bounds.find(column) for table, column in measure.columns]
     known = [each.distinct for each in found if each is not None and each.distinct is not None]
+    # A value of x || y is made from one of the combinations of values of x and y.
     most = prod(known) if len(known) == len(found) else inf
     return most if most <= MOST_STEPS else inf
 

@@ -512,6 +512,7 @@ def _plan_top_stable(request: MechanismRequest) -> TopStablePlan:
     price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
     rho = price.rho(price.keys(k)).value
     share = _WITHIN if k < k_bar else Fraction(0)
+    # The tests are pure, of rho = epsilon**2 / 2 together, and each of k draws costs epsilon**2 / 8; both rounded down.
     tests = Epsilon(sqrt_rounded_down(2 * (1 - share) * rho))
     within = Epsilon(sqrt_rounded_down(8 * share * rho / k)) if share else None
     return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within, sensitivity=request.rank_width), price)

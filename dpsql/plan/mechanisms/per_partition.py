@@ -81,6 +81,7 @@ class EachPartitionPlan(MechanismPlan):
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
         losses = [require_zcdp(one.loss) for one in drawn]
+        # Apart for rho and for delta: in whichever partitions a unit is, the losses of these add up to no more.
         rho = _dearest([loss.rho.value for loss in losses], self.charged_partitions)
         delta = _dearest([loss.delta.value for loss in losses], self.charged_partitions)
         counts = [one.counts for one in drawn if one.counts is not None]
