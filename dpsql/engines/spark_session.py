@@ -190,14 +190,17 @@ def _within(start: Callable[[], SparkSession], *, stop: Callable[[SparkSession],
     found: list[SparkSession] = []
     failed: list[Error] = []
     late = threading.Event()
+    decision = threading.Lock()  # a session is either found or late, also one that starts just as the wait ends
 
     def run() -> None:
         try:
             with quiet():
-                found.append(start())
-            # Nobody waits any more for what has started by now.
-            if late.is_set():
-                stop(found[0])
+                session = start()
+            with decision:
+                if not late.is_set():
+                    found.append(session)
+            if not found:
+                stop(session)
         except Error as error:
             failed.append(error)
         except BaseException:  # noqa: BLE001, S110 - its words are Spark's
@@ -206,7 +209,8 @@ def _within(start: Callable[[], SparkSession], *, stop: Callable[[SparkSession],
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(_PATIENCE)
-    late.set()
+    with decision:
+        late.set()
     if not found:
         raise failed[0] if failed else _unreachable("source.url")
     return found[0]

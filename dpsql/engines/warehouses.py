@@ -33,7 +33,7 @@ from dpsql.engines.warehouse import (
     open_session,
     put_in_order,
 )
-from dpsql.errors import EngineError
+from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -441,6 +441,14 @@ _ATHENA_PLACES = ("work_group", "s3_staging_dir")  # that say where Athena puts 
 _ATHENA_VARIABLES = ("AWS_ATHENA_WORK_GROUP", "AWS_ATHENA_S3_STAGING_DIR")  # which PyAthena reads in their place
 
 
+def _read_seconds(text: str) -> float:
+    """Return the seconds between two questions whether a statement has ended."""
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,9})?", text, re.ASCII) or not float(text):
+        hint, place = 'Such as poll_interval = "0.5".', "source.options.poll_interval"
+        raise UsageError("source-option", "poll_interval is a number of seconds above 0.", hint=hint, place=place)
+    return float(text)
+
+
 class AthenaEngine(TrinoEngine):
     """Engine on a database of Athena, by PyAthena.
 
@@ -484,7 +492,7 @@ class AthenaEngine(TrinoEngine):
             catalog_name=address.path[0],
             schema_name=address.path[1],
             converter=converter,
-            poll_interval=float(options.get("poll_interval", "0.5")),
+            poll_interval=_read_seconds(options.get("poll_interval", "0.5")),
             **{name: options[name] for name in ("endpoint_url",) if name in options},
             **address.settings,
         )

@@ -130,6 +130,7 @@ def test_a_failure_of_athena_is_neither_logged_nor_shown(
         ("athena://eu-west-1/AwsDataCatalog", {}, "engine-unreachable"),
         ("athena://eu-west-1/AwsDataCatalog/web?s3_staging_dir=s3://a/&profile_name=nobody", {}, "engine-unreachable"),
         (URL, {"aws_secret_access_key": "secret"}, "source-option"),
+        *((URL, {"poll_interval": text}, "source-option") for text in ("soon", "0", "-1", "nan", "")),
     ],
 )
 def test_what_is_not_opened_says_why(url: str, options: dict[str, str], code: str) -> None:
