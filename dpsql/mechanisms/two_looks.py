@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -41,6 +42,9 @@ class Answerer(Enum):
     WEIGHTS = "weighted Gaussian"
     DISCOVERY = "domain discovery"
     HISTOGRAM = "Gaussian histogram"
+
+
+_remember = lru_cache(maxsize=64)  # what a plan, its need, its notes and its draw compute about ten times a query
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class TwoLooks:
         """Return the loss that so many looks leave."""
         return Rho(self.rho.value * (1 - looks * LOOK_SHARE))
 
+    @_remember
     def leaders(self, answerer: Answerer) -> LimitedDomain:
         """Return the limited domain that answers after one look, or after both."""
         share = self._left(1 if answerer is Answerer.AT_ONCE else 2)
@@ -118,6 +123,7 @@ class TwoLooks:
         )
 
     @property
+    @_remember
     def weighted(self) -> WeightedGaussian:
         """Return the weighted Gaussian that answers after both looks."""
         return WeightedGaussian(self._left(2), self.delta, self.k, self.weighed_groups)
@@ -135,6 +141,7 @@ class TwoLooks:
         return DomainDiscovery(rho, self.delta, self.weighed_groups, peeling, self.k)
 
     @property
+    @_remember
     def histogram(self) -> GaussianHistogram:
         """Return the Gaussian histogram that answers after both looks, with its counts."""
         if self.counts_rho is None or self.max_groups_contributed is None:

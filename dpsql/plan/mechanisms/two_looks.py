@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 
 from dpsql.accounting import ZCDP, Loss
 from dpsql.dialects import DUCKDB
@@ -184,6 +184,10 @@ def _describe(looks: TwoLooks, seen: Fraction) -> str:
     return f"by counts about {float(share * looks.k):.0f} of {looks.k} stand out"
 
 
+# A plan, its need, its notes and its draw ask for the same looks, about ten times a query.
+_build_looks = lru_cache(maxsize=64)(TwoLooks)
+
+
 @refuse_out_of_range
 def _set_parameters(request: MechanismRequest) -> TwoLooks:
     if request.query.partitions is not None:
@@ -194,18 +198,14 @@ def _set_parameters(request: MechanismRequest) -> TwoLooks:
         reason = "The mechanism two_looks ranks by numbers of users alone."
         raise Refusal("option", reason, hint=hint, place=request.place)
     bound, price, k = request.require_bound(), request.price, request.k
-    looks = TwoLooks(
-        price.epsilon,
-        request.delta,
-        k=k,
-        k_bar=_read_k_bar(request),
-        weighed_groups=bound,
-        max_groups_contributed=None if request.own_cap else bound,
+    looks = _build_looks(
+        price.epsilon, request.delta, k, _read_k_bar(request), bound, None if request.own_cap else bound
     )
     if price.counts is None or request.own_cap:
         return looks
     # under a bound a histogram can find more with the rho of the keys and of their counts
-    by_counts = replace(looks, counts_rho=price.rho(price.joint_items(k) - price.keys(k)))
+    counts_rho = price.rho(price.joint_items(k) - price.keys(k))
+    by_counts = _build_looks(looks.epsilon, looks.delta, k, looks.k_bar, bound, bound, counts_rho)
     return by_counts if by_counts.histogram.threshold < _predict_weights(looks, request).units else looks
 
 
