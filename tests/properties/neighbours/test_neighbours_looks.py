@@ -88,7 +88,7 @@ def test_a_unit_moves_neither_look_by_more_than_its_noise_is_for(
     plan = session.explain(SQL.format(k=k, more=more))
     looks: TwoLooks = plan.mechanism_plan.selection
     groups, most = looks.max_groups_contributed or k, [0, 0]
-    for rows in tables(7 * k, 40, groups):
+    for rows in tables(7 * k, 15, groups):
         fill(rows)
         whole = look(session, plan)
         for unit in {unit for unit, _ in rows} - {None}:
