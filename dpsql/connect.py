@@ -125,10 +125,10 @@ def open_session(
             record.bump("the policy's data_version", to=policy.data_version)
         if division is not None:
             record.divide(division)
+        evaluator = open_evaluator(engine, policy, shared=evaluator)
     except BaseException:
         record.close()
         raise
-    evaluator = open_evaluator(engine, policy, shared=evaluator)
     return Session(
         SessionDependencies(
             engine,

@@ -494,7 +494,7 @@ def dp_events(entries: Iterable[Entry], *, value: str | None = None) -> Spent:
     else:
         events = []
         for entry in spent:
-            # Rounded up: the accountant must not be told of less than was charged.
+            # Rounded up: the accountant must not count less than was charged.
             near = float(entry.charged)
             events.append(ZCDpEvent(near if Fraction(near) >= entry.charged else math.nextafter(near, math.inf)))
         return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))

@@ -344,14 +344,8 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     if next((word for word in words if word != "("), "") not in _STARTS:
         return False
     relations, is_system = list[tuple[str, ...]](), False
-    # WITH v AS (...), v AS MATERIALIZED (...) and v AS NOT MATERIALIZED (...)
-    starts = [("as", "("), ("as", "materialized", "("), ("as", "not", "materialized", "(")]
-    ctes = {
-        names[at]
-        for at in range(len(tokens))
-        for start in starts
-        if tuple(words[at + 1 : at + 1 + len(start)]) == start
-    }
+    heads = set(_find_ctes(words))
+    ctes = {names[at] for at in heads}
     private = {ascii_lower(name) for name in tables}
     for parts in _find_relations(tokens):
         if len(parts) > 1:
@@ -365,12 +359,21 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
         return is_system
     for at, name in enumerate(names[:-2]):  # does it call, name or cast to something that only a catalog has?
         before, after = words[at - 1] if at else "", words[at + 1]
-        is_called = after == "(" and (name in _FUNCTIONS or _FAMILIES.fullmatch(name) is not None)
+        is_called = after == "(" and at not in heads and (name in _FUNCTIONS or _FAMILIES.fullmatch(name) is not None)
         is_word = after != "(" and words[at] in _WORDS and before not in {".", "as"}
         is_type = before in {"::", "as"} and name in _TYPES
         if is_called or is_word or is_type or (after == "." and name in _SCHEMAS):
             return True
     return False
+
+
+def _find_ctes(words: Sequence[str]) -> Iterator[int]:
+    """Yield the places of the names in WITH v AS (...), v (a, b) AS (...) and v AS [NOT] MATERIALIZED (...)."""
+    starts = ("as", "("), ("as", "materialized", "("), ("as", "not", "materialized", "(")
+    for at, word in enumerate(words):
+        if any(tuple(words[at + 1 : at + 1 + len(start)]) == start for start in starts):
+            # behind a list of columns, the word before AS is its closing parenthesis
+            yield next((place for place in range(at, 0, -1) if words[place] == "("), 1) - 1 if word == ")" else at
 
 
 def find_relations(sql: str) -> list[tuple[str, ...]]:

@@ -324,22 +324,25 @@ def _parse_show(reader: CommandReader) -> Command | None:
 
 
 def _parse_declare(reader: CommandReader) -> Command:
-    name, hold, no_scroll = reader.read_name(), False, False
+    name, hold, asked = reader.read_name(), False, set[str]()
     while not reader.accept("CURSOR"):
         if reader.peek() == "BINARY":
             hint = "Bind the statement with results in binary format."
             raise WireError("0A000", "Binary cursors are not supported.", hint=hint)
         # the words come in any order: NO SCROLL INSENSITIVE is NO SCROLL
-        if reader.accept("NO"):
-            reader.expect("SCROLL")
-            no_scroll = True
-        else:
-            reader.expect("INSENSITIVE", "ASENSITIVE", "SCROLL")
+        negation = reader.accept("NO")
+        word = reader.accept(*(["SCROLL"] if negation else ["INSENSITIVE", "ASENSITIVE", "SCROLL"]))
+        if not word:
+            raise reader.syntax_error()
+        asked.add(f"NO {word}" if negation else word)
+    for one, other in (("SCROLL", "NO SCROLL"), ("INSENSITIVE", "ASENSITIVE")):
+        if {one, other} <= asked:
+            raise WireError("42P11", f"A cursor cannot be both {one} and {other}.", hint="Leave one of them out.")
     if kind := reader.accept("WITH", "WITHOUT"):
         reader.expect("HOLD")
         hold = kind == "WITH"
     reader.expect("FOR")
-    return Declare(name, reader.next_word().start, hold, no_scroll)
+    return Declare(name, reader.next_word().start, hold, "NO SCROLL" in asked)
 
 
 def _parse_fetch(reader: CommandReader) -> Command:

@@ -508,6 +508,36 @@ def test_cursors_move_as_those_of_postgresql(scroll: str, client: psycopg.Connec
         assert list(run(client)) == list(run(reference))
 
 
+@pytest.mark.parametrize(
+    ("words", "sqlstate"),
+    [
+        ("INSENSITIVE NO SCROLL", None),
+        ("NO SCROLL ASENSITIVE", None),
+        ("SCROLL NO SCROLL", "42P11"),
+        ("NO SCROLL INSENSITIVE SCROLL", "42P11"),
+        ("ASENSITIVE INSENSITIVE", "42P11"),
+        ("NO INSENSITIVE", "42601"),
+        ("NO", "42601"),
+    ],
+)
+def test_words_of_a_cursor_are_refused_as_postgresql_does(
+    words: str, sqlstate: str | None, client: psycopg.Connection
+) -> None:
+    def declare(connection: psycopg.Connection[Any]) -> str | None:
+        try:
+            connection.execute(f"DECLARE c {words} CURSOR FOR SELECT 1")
+        except psycopg.Error as error:
+            return error.sqlstate
+        return None
+
+    client.execute("BEGIN")
+    with postgres_kit.server().session() as reference:
+        reference.execute("BEGIN")
+        assert declare(client) == declare(reference) == sqlstate
+        reference.execute("ROLLBACK")
+    client.execute("ROLLBACK")
+
+
 def test_jdbc_scrolls_a_private_cursor_and_is_charged_once(client: psycopg.Connection, served: Served) -> None:
     before = served.charges()
     text = "SELECT article FROM reads WHERE country <> 'jdbc' GROUP BY article TOP 3 PRIVATE"
