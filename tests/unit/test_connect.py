@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 
 import duckdb
@@ -395,3 +396,25 @@ def test_a_frame_that_cannot_be_read_shows_no_value() -> None:
             dpsql.connect(frames, policy=policy, ledger=":memory:")
         assert "HIV" not in "".join(traceback.format_exception(refused.value))
         assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "step", [("dpsql.registration", "find_division"), ("dpsql.connect", "open_evaluator")], ids=lambda step: step[1]
+)
+def test_a_step_that_fails_after_the_ledger_was_opened_closes_it(
+    step: tuple[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    def fail(*_arguments: object, **_named: object) -> None:
+        raise dpsql.EngineError("engine-failed", "The step failed.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(import_module(step[0]), step[1], fail)  # `dpsql.connect` is the function
+        patched.setattr(
+            SQLiteLedger, "close", lambda ledger, close=SQLiteLedger.close: (close(ledger), closed.append(1))
+        )
+        with pytest.raises(dpsql.EngineError):
+            dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml")
+    assert closed
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()

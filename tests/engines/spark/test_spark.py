@@ -21,7 +21,7 @@ from dpsql import Budget, DataSource, Policy, PrivateTable, PublicTable
 from dpsql.curator import write_starter
 from dpsql.engines import CsvFile, Statement, open_exact
 from dpsql.engines.spark import SparkEngine
-from dpsql.engines.spark_session import PINNED, started
+from dpsql.engines.spark_session import PINNED, _within, started
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.registration import build_catalog
@@ -473,3 +473,26 @@ def test_views_of_dpsqls_own_stand_for_no_other_table(opted_out: Any) -> None:
         engine.close()
     with pytest.raises(EngineError, match="no table"):
         SparkEngine.borrow(opted_out, {"dpsql_chosen": None})
+
+
+def test_a_session_that_starts_too_late_is_stopped_and_one_in_time_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, done = list[Any](), threading.Event()
+
+    def start() -> Any:
+        done.wait(10)
+        return "session"
+
+    def stop(session: Any) -> None:
+        stopped.append(session)
+        done.clear()
+
+    monkeypatch.setattr("dpsql.engines.spark_session._PATIENCE", 0.05)
+    with pytest.raises(EngineError):
+        _within(start, stop=stop)
+    done.set()
+    while done.is_set():
+        time.sleep(0.01)
+    assert stopped == ["session"]
+    monkeypatch.setattr("dpsql.engines.spark_session._PATIENCE", 10)
+    assert _within(lambda: "session", stop=stop) == "session"
+    assert len(stopped) == 1
