@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 import httpx2
+from anyio import ClosedResourceError
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
@@ -69,12 +70,23 @@ def serving_mcp(folder: Path, *, host: str = "127.0.0.1", tls: ssl.SSLContext | 
 async def open_client(
     url: str, token: str, *, mode: str = "auto", tls: ssl.SSLContext | bool = True
 ) -> AsyncIterator[Client]:
+    """Yield a client.
+
+    When it closes, the answer to a statement that it had cancelled may still come in. It fails then with an error of
+    its own, which says nothing of the server.
+    """
     headers = {"authorization": f"Bearer {token}"}
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=60, verify=tls) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
-    ):
-        yield client
+    closing = False
+    try:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60, verify=tls) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            yield client
+            closing = True
+    except* ClosedResourceError:
+        if not closing:
+            raise
 
 
 def call(
