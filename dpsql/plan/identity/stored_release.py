@@ -95,6 +95,7 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         **({"known_before": release.known_before} if release.terms.known else {}),
         "terms": encoded,
         "keys": identify_keys(plan.query),
+        "columns": release.table.column_names,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()
@@ -156,6 +157,12 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         legs=known.get("legs", ""),
         known_before=known.get("known_before"),
     )
+
+
+def list_columns(stored: bytes) -> list[str]:
+    """Return the columns of a stored answer as they were shown; none for an older answer."""
+    read = _read(stored)
+    return [] if read is None else list(read[0].get("columns", ()))
 
 
 def is_of_0_11(stored: bytes) -> bool:
