@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.connect import check_engine, open_budget, reopen_ledger, require_psycopg
-from dpsql.errors import EngineError, LedgerError, PolicyError, Refusal, UsageError
+from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
 from dpsql.quantities import Epsilon, Number
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.catalog import StoredTable
     from dpsql.ledger import Event, Verified
+    from dpsql.ledger.record import StoredTable as NamedTable
     from dpsql.policy.starter import FoundTable, StarterPolicy
+    from dpsql.publications import Publication, PublicationPlan, PublicationRequest
     from dpsql.report.balance import Spending
     from dpsql.report.policy_check import Check
+    from dpsql.session import Session
     from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
     DataPlace = str | Path | duckdb.DuckDBPyConnection | Engine | None
@@ -422,17 +425,179 @@ def plan_bounds(
     ledger: str | Path | None = None,
 ) -> Iterator[BoundsPlan]:
     """Open a session for suggested bounds, with their price; nothing is charged before `BoundsPlan.draw`."""
-    from dpsql.connect import connect
     from dpsql.suggested_bounds import BoundsPlan
 
     known = load_policy(policy)
     if ledger is None:
         find_ledger(known)  # what is charged must be recorded
+    with _open_account(known, database, account=account, ledger=ledger) as session:
+        yield BoundsPlan(session, request)
+
+
+def _open_account(policy: Policy, database: DataPlace, *, account: str | None, ledger: str | Path | None) -> Session:
+    """Open a session that charges an account of a policy."""
+    from dpsql.connect import connect
+
     try:
-        session = connect(database, policy=known, ledger=ledger, analyst=account)
+        return connect(database, policy=policy, ledger=ledger, analyst=account)
     except Refusal as error:
         if error.code == "analyst-disabled":
             error.hint = "Name an account of the policy that may run queries: --account NAME."
         raise
-    with session:
-        yield BoundsPlan(session, request)
+
+
+def publish(  # noqa: PLR0913 - what is published, and what a session is opened with
+    policy: Policy | str | Path | None,
+    name: str,
+    sql: str,
+    *,
+    comment: str = "",
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> Publication:
+    """Run a statement with private queries once, and publish its table under a name, free to read for all analysts.
+
+    Beside each released number `users` the table has `users_low` and `users_high`, the ends of its 95 % interval. The
+    statement is charged as a query of `account`, the analyst as in `dpsql.connect`; where it is stored it is free.
+    Raises `Refusal` for a name that is taken or is no word, and for a statement that releases nothing, `PolicyError`
+    for a policy without a ledger, and otherwise as `Session.sql`.
+    """
+    from dpsql.publications import PublicationRequest
+
+    request = PublicationRequest(name, sql, comment)
+    with plan_publication(policy, request, database=database, account=account, ledger=ledger) as plan:
+        return plan.publish()
+
+
+def refresh(
+    policy: Policy | str | Path | None,
+    name: str,
+    *,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> Publication:
+    """Publish a table again, from its SQL, for a new version of the data; the earlier ones stay, each under its day.
+
+    On the same version of the data it makes and charges nothing. The account is by default that which was charged
+    before. Raises `Refusal` for a name that is not published, and otherwise as `publish`.
+    """
+    from dpsql.publications import PublicationRequest
+
+    request = PublicationRequest(name)
+    with plan_publication(policy, request, database=database, account=account, ledger=ledger) as plan:
+        return plan.publish()
+
+
+def due(
+    policy: Policy | str | Path | None,
+    *,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> dict[str, Publication | Error]:
+    """Refresh every published table whose last one is of an earlier version of the data.
+
+    Return each that was due: what was published, or the error for which it was not. One failure does not stop the
+    others.
+    """
+    with plan_due(policy, database=database, account=account, ledger=ledger) as plans:
+        return {name: publish_due(plan) for name, plan in plans.items()}
+
+
+def publish_due(plan: PublicationPlan | Error) -> Publication | Error:
+    """Publish a table that is due; return the error if it fails."""
+    if isinstance(plan, Error):
+        return plan
+    try:
+        return plan.publish()
+    except Error as error:
+        return error.with_traceback(None)
+
+
+def drop(policy: Policy | str | Path | None, name: str, *, ledger: str | Path | None = None) -> None:
+    """Remove a published table, with all that were made of it before. What it cost stays charged.
+
+    Raises `Refusal` if none of this name is published, `PolicyError` for a policy without a ledger, and `LedgerError`.
+    """
+    with closing(reopen_ledger(find_ledger(policy) if ledger is None else ledger)) as record:
+        record.withdraw(name)
+
+
+@contextmanager
+def plan_publication(
+    policy: Policy | str | Path | None,
+    request: PublicationRequest,
+    *,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> Iterator[PublicationPlan]:
+    """Open a session for a table to publish, with its price; nothing is charged before `PublicationPlan.publish`."""
+    from dpsql.ledger.base_ledger import find_published, refuse_unpublished
+    from dpsql.publications import PublicationPlan
+
+    known = load_policy(policy)
+    place = find_ledger(known) if ledger is None else ledger
+    if request.sql is None:
+        last = find_published(_list_stored(place)[1], request.name)
+        if last is None:
+            raise refuse_unpublished(request.name)
+        account = _find_account(last) if account is None else account
+    with _open_account(known, database, account=account, ledger=ledger) as session:
+        yield PublicationPlan(session, request)
+
+
+@contextmanager
+def plan_due(
+    policy: Policy | str | Path | None,
+    *,
+    database: DataPlace = None,
+    account: str | None = None,
+    ledger: str | Path | None = None,
+) -> Iterator[dict[str, PublicationPlan | Error]]:
+    """Open sessions for the tables that are due, one for each account; return the plan of each, or its error."""
+    from dpsql.publications import PublicationPlan, PublicationRequest, list_due
+
+    known = load_policy(policy)
+    place = find_ledger(known) if ledger is None else ledger
+    version, tables = _list_stored(place)
+    plans: dict[str, PublicationPlan | Error] = {}
+    sessions: dict[str | None, Session | Error] = {}
+    with ExitStack() as stack:
+        for each in list_due(max(version, known.data_version or 0), tables):
+            name = _find_account(each) if account is None else account
+            if name not in sessions:
+                try:
+                    session = _open_account(known, database, account=name, ledger=ledger)
+                    sessions[name] = stack.enter_context(session)
+                except Error as error:
+                    sessions[name] = error.with_traceback(None)
+            opened = sessions[name]
+            if isinstance(opened, Error):
+                plans[each.name] = opened
+                continue
+            try:
+                plans[each.name] = PublicationPlan(opened, PublicationRequest(each.name))
+            except Error as error:
+                plans[each.name] = error.with_traceback(None)
+        yield plans
+
+
+def _find_account(stored: NamedTable) -> str | None:
+    """Return the analyst that was charged for a published table; None for one who gave no name."""
+    from dpsql.policy.settings import UNLISTED
+
+    return None if stored.account == UNLISTED else stored.account
+
+
+def _list_stored(place: str | Path | DatabaseUrl) -> tuple[int, Sequence[NamedTable]]:
+    """Return the data version of a ledger and its stored tables; none where the first session will make it."""
+    try:
+        with closing(reopen_ledger(place)) as record:
+            return record.tables()
+    except LedgerError as error:
+        if error.code != "ledger-missing":
+            raise
+    return 0, ()

@@ -50,6 +50,7 @@ from dpsql.terms import Terms
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.ledger.base_ledger import Ledger
     from dpsql.ledger.record import StoredTable
 
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
@@ -609,3 +610,9 @@ def has_release(session: Session, release: planning.ExternalRelease) -> bool:
     """Return whether `release_external` would return this release from the ledger, free of charge."""
     own = session._dependencies  # noqa: SLF001 - the same module
     return own.ledger.stored(release.key, own.account) is not None
+
+
+def find_ledger(session: Session) -> tuple[Ledger, str | None]:
+    """Return the ledger of a session, and the account that its queries are charged to, for the acts of a curator."""
+    own = session._dependencies  # noqa: SLF001 - the same module
+    return own.ledger, own.account

@@ -18,17 +18,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import curator
-from dpsql.errors import (
-    BudgetExceeded,
-    EngineError,
-    Error,
-    LedgerError,
-    PolicyError,
-    Refusal,
-    Unsupported,
-    UsageError,
-    WastedChargeWarning,
-)
+from dpsql.cli.curator import EXIT_CODES, find_exit_code, read_statement
+from dpsql.errors import Error, UsageError, WastedChargeWarning
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -36,15 +27,6 @@ if TYPE_CHECKING:
     Command = Callable[..., None]
 
 __all__ = ["EXIT_CODES", "app", "main"]
-EXIT_CODES: dict[type[Error], int] = {
-    UsageError: 2,
-    Refusal: 3,
-    Unsupported: 3,
-    BudgetExceeded: 4,
-    PolicyError: 5,
-    EngineError: 6,
-    LedgerError: 7,
-}
 _INTERRUPTED = 130  # 128 + SIGINT, the convention for programs that Ctrl-C ends
 _EPILOG = (
     "Exit codes: 0 success, 1 output could not be written, 2 usage error, 3 statement refused or not supported, "
@@ -156,7 +138,7 @@ def demo() -> None:
     run_demo()
 
 
-for command in (curator.init, curator.bounds, curator.materialize, curator.check):
+for command in (curator.init, curator.bounds, curator.publish, curator.materialize, curator.check):
     app.add_command(command)
 
 
@@ -188,7 +170,7 @@ def query(  # noqa: PLR0913 - the options of the command
     if quote_formulas and output != Format.csv:
         raise click.BadParameter("Write --format csv beside it.", param_hint="--quote-formulas")
     with _session(db, policy, analyst=analyst) as session:
-        text = _read_statement(sql)
+        text = read_statement(sql)
         try:
             with show_progress(session):
                 answer = session.sql(text, parameters, implicit=implicit, consent=consent)
@@ -227,7 +209,7 @@ def shell(  # noqa: PLR0913 - the options of the command
         raise click.BadParameter("Give the database once, as DB or with --db.")
     interactive = sys.stdin.isatty()
     # All of a script is read before the session opens, so that none of its statements runs if it is not UTF-8.
-    lines = [] if interactive else _read_statement("-").splitlines(keepends=True)
+    lines = [] if interactive else read_statement("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
         state = Shell(session, is_timed=interactive, implicit=implicit, consent=consent)
         if interactive:
@@ -236,7 +218,7 @@ def shell(  # noqa: PLR0913 - the options of the command
             return
         failure = run_script(state, lines)
     if failure is not None:
-        raise click.exceptions.Exit(_find_exit_code(failure))
+        raise click.exceptions.Exit(find_exit_code(failure))
 
 
 @app.command()
@@ -255,7 +237,7 @@ def explain(  # noqa: PLR0913 - the options of the command
     from dpsql.cli.show import write_plans
 
     with _session(db, policy, analyst=analyst) as session:
-        plans = session.explain_all(_read_statement(sql), parameters, implicit=implicit)
+        plans = session.explain_all(read_statement(sql), parameters, implicit=implicit)
         write_plans(plans, session.budget, layout=output)
 
 
@@ -368,17 +350,6 @@ def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> It
             gc.enable()
 
 
-def _read_statement(sql: str) -> str:
-    """Return `sql`, or standard input if it is a dash."""
-    if sql != "-":
-        return sql
-    try:
-        # Editors of Windows begin a file with a byte order mark, which this codec drops.
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError:  # a guess at the encoding could change the query and its charge
-        raise UsageError("not-text", "Standard input is not UTF-8 text.", hint="Save the file as UTF-8.") from None
-
-
 def main() -> None:
     """Run the command line; write an error of dpsql as one sentence to stderr, with an exit code and no traceback."""
     import warnings
@@ -400,13 +371,9 @@ def main() -> None:
         raise SystemExit(_INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
     except Error as error:
         click.echo(f"dpsql: {error}", err=True)
-        raise SystemExit(_find_exit_code(error)) from None
+        raise SystemExit(find_exit_code(error)) from None
     except OSError:  # of the disk or pipe behind stdout
-        charge = "; what was released is charged" if {"query", "shell"} & {*sys.argv[1:2]} else ""
+        charge = "; what was released is charged" if {"query", "shell", "publish"} & {*sys.argv[1:2]} else ""
         click.echo(f"dpsql: the output could not be written{charge}.", err=True)
         raise SystemExit(1) from None
     sys.exit(code)
-
-
-def _find_exit_code(error: Error) -> int:
-    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)

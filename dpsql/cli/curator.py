@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.errors import Error, UsageError
+from dpsql.errors import (
+    BudgetExceeded,
+    EngineError,
+    Error,
+    LedgerError,
+    PolicyError,
+    Refusal,
+    Unsupported,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from dpsql.report.policy_check import Check
@@ -26,8 +35,33 @@ PATH = click.Path(path_type=Path)
 POLICY = click.option("--policy", type=PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here.")
 NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
 DATABASE = click.option("--db", type=PATH, help=f"DuckDB database file; {NO_FILE}")
+EXIT_CODES: dict[type[Error], int] = {
+    UsageError: 2,
+    Refusal: 3,
+    Unsupported: 3,
+    BudgetExceeded: 4,
+    PolicyError: 5,
+    EngineError: 6,
+    LedgerError: 7,
+}
 _REPORT = "Output format: text, or one JSON object."
 _STDOUT = Path("-")
+
+
+def find_exit_code(error: Error) -> int:
+    """Return the exit code of a command that ends with an error."""
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+
+
+def read_statement(sql: str) -> str:
+    """Return `sql`, or standard input if it is a dash."""
+    if sql != "-":
+        return sql
+    try:
+        # Editors of Windows begin a file with a byte order mark, which this codec drops.
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError:  # a guess at the encoding could change the query and its charge
+        raise UsageError("not-text", "Standard input is not UTF-8 text.", hint="Save the file as UTF-8.") from None
 
 
 class Layout(StrEnum):
@@ -224,13 +258,104 @@ def bounds(  # noqa: PLR0913 - the options of the command
         click.echo(replace_unprintable(plan.describe_price()))
         plan.check_budget()
         if not yes:
-            _confirm("Charge the budget?")
+            _confirm(_CHARGE)
         found = plan.draw()
     for line in str(found).splitlines():
         click.echo(replace_unprintable(line))
     if found.new and not no_write:
         write_bounds(place, found.table, bounds=found.new)
         click.echo(f"Wrote them into {place}. Open sessions keep the earlier bounds; a server reads them on SIGHUP.")
+
+
+_CHARGE = "Charge the budget?"
+
+
+@click.command()
+@click.argument("name", required=False, help="Name of the published table.")
+@click.option("--sql", metavar="SQL", help="Statement to publish, run once; - reads it from standard input.")
+@click.option("--comment", metavar="TEXT", help="What the table is, for those who read it.")
+@click.option("--refresh", is_flag=True, help="Make the table again, from its SQL, for a new version of the data.")
+@click.option("--due", is_flag=True, help="Refresh every table that is of an earlier version of the data.")
+@click.option("--drop", is_flag=True, help="Remove the table, with all that were made of it before.")
+@POLICY
+@DATABASE
+@click.option("--account", metavar="NAME", help="Analyst who is charged, by name in the policy; $DPSQL_ANALYST.")
+@click.option("--yes", is_flag=True, help="Charge the price without asking.")
+def publish(  # noqa: PLR0913 - the options of the command
+    name: str | None,
+    *,
+    sql: str | None,
+    comment: str | None,
+    refresh: bool,
+    due: bool,
+    drop: bool,
+    policy: Path | None,
+    db: Path | None,
+    account: str | None,
+    yes: bool,
+) -> None:
+    """Publish the answer to a statement as a table that is free to read for all analysts.
+
+    The statement is charged once; the price is shown first. Where a run fails after the charge, the next one finds the
+    stored answer and is free. With --due and several tables, a failure does not stop the others, and the exit code is
+    that of the first failure.
+    """
+    from dpsql import curator
+    from dpsql.publications import PublicationRequest
+
+    acts = [sql is not None, refresh, due, drop]
+    if sum(acts) != 1 or due != (name is None) or (comment is not None and sql is None):
+        hint = (
+            'Write dpsql publish NAME --sql "SELECT ...", with --comment TEXT or not; dpsql publish NAME --refresh; '
+            "dpsql publish NAME --drop; or dpsql publish --due."
+        )
+        raise UsageError("publish-options", "It is not clear what is published.", hint=hint)
+    if name is None:
+        _publish_due(policy, db, account=account, yes=yes)
+        return
+    if drop:
+        curator.drop(policy, name)
+        _echo(f"{name} is not published any more. What it cost stays charged.")
+        return
+    request = PublicationRequest(name, None if sql is None else read_statement(sql), comment or "")
+    with curator.plan_publication(policy, request, database=db, account=account) as plan:
+        _echo(plan.describe_price())
+        plan.check_budget()
+        if not (yes or plan.is_free):
+            _confirm(_CHARGE)
+        found = plan.publish()
+    _echo(str(found))
+
+
+def _publish_due(policy: Path | None, db: Path | None, *, account: str | None, yes: bool) -> None:
+    """Refresh the tables that are due; raise the first error in the end, once the others are done."""
+    from dpsql import curator
+
+    errors = dict[str, Error]()
+    with curator.plan_due(policy, database=db, account=account) as plans:
+        for plan in plans.values():
+            if not isinstance(plan, Error):
+                _echo(plan.describe_price())
+        if not plans:
+            _echo("No table is due: each is of this version of the data.")
+        if not yes and any(not (isinstance(plan, Error) or plan.is_free) for plan in plans.values()):
+            _confirm(_CHARGE)
+        for name, plan in plans.items():
+            found = curator.publish_due(plan)
+            if isinstance(found, Error):
+                errors[name] = found
+                _echo(f"dpsql: {name}: {found}", err=True)
+            else:
+                _echo(str(found))
+    if errors:
+        raise click.exceptions.Exit(find_exit_code(next(iter(errors.values()))))
+
+
+def _echo(line: str, *, err: bool = False) -> None:
+    """Write a line, which may hold names of the policy or of a ledger."""
+    from dpsql.display import replace_unprintable
+
+    click.echo(replace_unprintable(line), err=err)
 
 
 def _confirm(question: str) -> None:

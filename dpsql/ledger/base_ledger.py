@@ -533,29 +533,44 @@ class Ledger(ABC):
             self._store_table(book, "named", body)
 
     @release_on_interrupt
-    def publish(self, name: str, content: TableContent, *, account: str | None, again: bool = False) -> None:
+    def publish(
+        self,
+        name: str,
+        content: TableContent,
+        *,
+        account: str | None,
+        again: bool = False,
+        data_version: int | None = None,
+    ) -> bool:
         """Store a table for everybody; with `again` another one under the name of a published table.
 
-        Raises `Refusal` for a name that is taken or, with `again`, not there.
+        With a `data_version`, which is that of the content, a name has one table of it: return False, and store
+        nothing, where another process has refreshed it. Raises `Refusal` for a name that is taken or, with `again`, not
+        there, and for a data version that has ended.
         """
         with self._writing() as book:
             self._agree(book)
-            if self._has_published(name) != again:
+            version, last = book.terms().data_version, find_published(self._history.tables, name)
+            if (last is not None) != again:
                 raise refuse_unpublished(name) if again else refuse_taken(name)
-            body = encode_table(name, account, data_version=book.terms().data_version, content=content)
+            if data_version is not None and data_version != version:
+                reason = "The data version was incremented while the table was made; nothing was published."
+                hint = "Run it again: it is then made, and charged, for the new version."
+                raise Refusal("answer-ended", reason, hint=hint)
+            if last is not None and last.data_version == data_version:
+                return False
+            body = encode_table(name, account, data_version=version, content=content)
             self._store_table(book, "published", body)
+        return True
 
     @release_on_interrupt
     def withdraw(self, name: str) -> None:
         """Withdraw a published table, with all that were made of it before. Raises `Refusal` if there is none."""
         with self._writing() as book:
             self._agree(book)
-            if not self._has_published(name):
+            if find_published(self._history.tables, name) is None:
                 raise refuse_unpublished(name)
             self._store_table(book, "withdrawn", {"name": name})
-
-    def _has_published(self, name: str) -> bool:
-        return any(table.is_published and table.name.lower() == name.lower() for table in self._history.tables)
 
     def _store_table(self, book: LedgerTransaction, kind: str, body: Body) -> None:
         if not book.tell_tables():
@@ -799,6 +814,14 @@ def find_named(tables: Sequence[StoredTable], name: str, *, account: str | None)
     return None
 
 
+def find_published(tables: Sequence[StoredTable], name: str) -> StoredTable | None:
+    """Return the last table that was published under a name, in lower case or not."""
+    for table in reversed(tables):
+        if table.is_published and table.name.lower() == name.lower():
+            return table
+    return None
+
+
 def _read_content(book: LedgerTransaction, number: int) -> TableContent:
     try:
         (event,) = book.events(number - 1, 1)
@@ -815,7 +838,8 @@ def refuse_taken(name: str, *, place: Place | str | None = None) -> Refusal:
 
 def refuse_unpublished(name: str) -> Refusal:
     """Return the refusal of a published table that is not there."""
-    return Refusal("not-published", f'No table "{name}" is published.', hint="SHOW TABLES lists the published tables.")
+    hint = "SHOW TABLES lists the published tables; a ledger that was restored from a backup has those of its day."
+    return Refusal("not-published", f'No table "{name}" is published.', hint=hint)
 
 
 def begin(book: LedgerTransaction, terms: LedgerTerms, *, at: str) -> LedgerTerms:

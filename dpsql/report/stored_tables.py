@@ -33,11 +33,14 @@ from dpsql.sql.lexer import ascii_lower
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.answer import Answer
     from dpsql.report.balance import Balance
 
 ANSWERS = "answers"  # the schema of named answers
+_INTERVAL_OF = "dpsql.interval_of"  # metadata of a column that is an end of the interval of another
+_LOW, _HIGH = "_low", "_high"
 _STORED = "dpsql stored"  # first part of the path of a stored table, which no engine has
-_NAME = re.compile(r"[^\W\d]\w{0,62}")
+NAME = re.compile(r"[^\W\d]\w{0,62}")
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class StoredTables:
         columns = tuple((each.name, parse_type(find_type_name(each.type))) for each in self.read(stored.number).schema)
         content = self._contents[stored.number]
         comment = content.text if has_ended else content.comment
+        if stored.is_published:
+            comment = describe_published(stored, content, self._tables[stored.number])
         path = (_STORED, str(stored.number))
         kind = "published" if stored.is_published else "answer"
         return Table(name, path, columns, None, stored_kind=kind, has_ended=has_ended, comment=comment)
@@ -109,6 +114,37 @@ def name_versions(tables: Sequence[StoredTable]) -> Iterator[tuple[str, StoredTa
             yield f"{stored.name}@{day}" + (f"#{at}" if at > 1 else ""), stored
 
 
+def add_intervals(answer: Answer) -> pa.Table:
+    """Return the table of an answer with the ends of the 95 % interval beside each released number.
+
+    Of a number `users` they are `users_low` and `users_high`; none are added where a column has such a name.
+    """
+    import pyarrow as pa
+
+    table, taken = answer.arrow(), {ascii_lower(name) for name in answer.columns}
+    # From the last column to the first: what is added behind a column moves none that is still to come.
+    for position, columns in sorted(answer.column_intervals().items(), reverse=True):
+        name = table.column_names[position]
+        if not any(ascii_lower(name) + end in taken for end in (_LOW, _HIGH)):
+            for end, column in zip((_HIGH, _LOW), reversed(columns), strict=True):
+                field = pa.field(name + end, column.type, metadata={_INTERVAL_OF: name})
+                table = table.add_column(position + 1, field, column)
+    return table
+
+
+def describe_published(stored: StoredTable, content: TableContent, table: pa.Table) -> str:
+    """Return what a published table is: the comment of its curator, its day and data version, intervals and SQL."""
+    found = [str(each.metadata[_INTERVAL_OF.encode()], "utf-8") for each in table.schema if each.metadata]
+    day = f"{stored.at.astimezone(UTC):%Y-%m-%d}"
+    parts = [
+        content.comment,
+        f"Published on {day} (UTC) from version {stored.data_version} of the data; free to read.",
+        *(f"{name}{_LOW} and {name}{_HIGH}: 95 % interval of {name}." for name in dict.fromkeys(found)),
+        f"SQL: {content.text.strip()}",
+    ]
+    return "\n".join(filter(None, parts))
+
+
 def _count_rows(table: pa.Table, name: str) -> pa.Table:
     """Return a column of ones, as many as a table has rows."""
     import pyarrow as pa
@@ -132,7 +168,7 @@ def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, sto
     if not options:
         return ""
     name, place = options[0].value, options[0].place
-    if options[0].word or not isinstance(name, str) or not _NAME.fullmatch(name):
+    if options[0].word or not isinstance(name, str) or not NAME.fullmatch(name):
         hint = "Write a text of letters, digits and underscores, such as name = 'weekly'."
         raise Refusal("option", "name is a text of at most 63 characters.", hint=hint, place=place)
     other = next((option for option in options if option.value != name), None)
