@@ -464,8 +464,9 @@ class Session:
     @property
     def catalog(self) -> Catalog:
         """Tables that exist for the analyst: those of the policy, and those that the ledger stores."""
-        self._check_open()
-        self._read_stored_tables()
+        with suppress(errors.LedgerError, errors.UsageError):  # those of the last time, where there is no ledger now
+            self._check_open()
+            self._read_stored_tables()
         return self._dependencies.catalog
 
     @property

@@ -248,10 +248,11 @@ class Ledger(ABC):
         if question not in findings.results:
             with self._reading() as book:
                 self._agree(book, account)
-                # Terms, head and division are found with every question: a query asks for them one after another.
+                # Terms, head, division and tables are found with every question: a query asks for them one by one.
                 findings.results[_TERMS] = book.terms()
                 findings.results[_HEAD] = book.head()[0]
                 findings.results[_DIVISION] = self._history.division
+                findings.results[_TABLES] = (book.terms().data_version, tuple(self._history.tables))
                 if read is not None:
                     findings.results[question] = read(book)
             self._findings = findings
@@ -502,9 +503,7 @@ class Ledger(ABC):
     @release_on_interrupt
     def tables(self) -> tuple[int, tuple[StoredTable, ...]]:
         """Return the data version, and the tables that are stored under a name, the oldest first."""
-        found: tuple[int, tuple[StoredTable, ...]] = self._recall(
-            _TABLES, lambda book: (book.terms().data_version, tuple(self._history.tables))
-        )
+        found: tuple[int, tuple[StoredTable, ...]] = self._recall(_TABLES)
         return found
 
     @release_on_interrupt
