@@ -31,6 +31,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -70,8 +71,8 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
     return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
 
 
-def pack_release(plan: Plan, release: Release) -> PackedRelease:
-    """Return the release of `plan` as the ledger settles it."""
+def pack_release(plan: Plan, release: Release, *, at: datetime) -> PackedRelease:
+    """Return the release of `plan`, drawn at a time, as the ledger settles it."""
     loss, terms = plan.price(release.loss), release.terms
     encoded: dict[str, object] = {  # as JSON has them, numbers exactly
         **{name: getattr(terms, name) for name in _PLAIN},
@@ -95,6 +96,9 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         **({"known_before": release.known_before} if release.terms.known else {}),
         "terms": encoded,
         "keys": identify_keys(plan.query),
+        "day": at.astimezone(UTC).date().isoformat(),
+        **({} if plan.series is None else {"series": plan.series}),
+        **({} if release.prefix is None else {"prefix": release.prefix.value}),
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()
@@ -106,6 +110,17 @@ def is_same_release(plan: Plan, stored: bytes) -> bool:
     """Return whether stored bytes are an answer that was drawn as `plan` draws one; True for damaged ones, too."""
     known = _read(stored)  # `unpack` refuses a damaged answer, which is not charged again in silence
     return known is None or _is_release_of(known[0], plan)
+
+
+def read_facts(stored: bytes) -> dict[str, Any] | None:
+    """Return the facts of a stored answer; None for one that is not whole."""
+    read = _read(stored)
+    return None if read is None else read[0]
+
+
+def read_terms(facts: dict[str, Any]) -> ReleaseTerms:
+    """Return the terms among the facts of a stored answer."""
+    return _decode_terms(facts["terms"])
 
 
 def _read(stored: bytes) -> tuple[dict[str, Any], bytes] | None:
@@ -131,7 +146,9 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     known, stream = read
-    if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
+    reused = plan.reused
+    is_it = known["key"] == reused.key if reused else known["key"] in (plan.key, *plan.named_keys)
+    if not is_it and (reused or not _is_release_of(known, plan)):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     canonical = _read_table(stream)
@@ -143,6 +160,8 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
     if "terms" in known:
         terms = _decode_terms(known["terms"])
+    if reused:
+        canonical, terms = canonical.slice(0, plan.k), replace(terms, k=plan.k)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
@@ -151,10 +170,10 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         terms=terms,
         loss=loss,
         items_charged=known["items"],
-        stopped_at_bottom=known["bottom"],
+        stopped_at_bottom=known["bottom"] and not (reused and canonical.num_rows == plan.k),
         chosen=chosen,
         legs=known.get("legs", ""),
-        known_before=known.get("known_before"),
+        known_before=None if reused else known.get("known_before"),  # it is a number of all rows
     )
 
 
@@ -311,6 +330,7 @@ class NamesOfAccount:
     _earlier: dict[str, None] | None = None
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
+    _series: dict[str, dict[int, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
@@ -347,6 +367,16 @@ class NamesOfAccount:
                 self._read()
         return self._earlier or ()
 
+    def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
+        """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
+
+        They may have been answered on another version of the data.
+        """
+        with self._lock:
+            self._read()
+            found = self._series.get(series)
+            return sorted((each, key) for each, key in found.items() if each > k) if found else []
+
     def _read(self) -> None:
         """Read the answers that were stored since the last look.
 
@@ -359,6 +389,9 @@ class NamesOfAccount:
             if found is None:
                 continue
             known, stream = found
+            if "series" in known:
+                series, k = known["series"]
+                self._series.setdefault(series, {})[k] = known["key"]
             keys = known.get("keys", ())
             if not keys:
                 earlier.update({} if "release" in known else {known["key"]: None})
