@@ -78,7 +78,7 @@ _OF_A_DOMAIN = ("peeling",)
 FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 1"
 _ELSEWHERE = frozenset(
     "assume consent domain fresh intervals max_groups_contributed max_items_contributed max_rows_contributed monotone "
-    "partitions reuse".split()
+    "name partitions reuse".split()
 )  # options that are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[

@@ -99,6 +99,7 @@ def pack_release(plan: Plan, release: Release, *, at: datetime) -> PackedRelease
         "day": at.astimezone(UTC).date().isoformat(),
         **({} if plan.series is None else {"series": plan.series}),
         **({} if release.prefix is None else {"prefix": release.prefix.value}),
+        "columns": release.table.column_names,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()
@@ -175,6 +176,12 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         legs=known.get("legs", ""),
         known_before=None if reused else known.get("known_before"),  # it is a number of all rows
     )
+
+
+def list_columns(stored: bytes) -> list[str]:
+    """Return the columns of a stored answer as they were shown; none for an older answer."""
+    read = _read(stored)
+    return [] if read is None else list(read[0].get("columns", ()))
 
 
 def is_of_0_11(stored: bytes) -> bool:
