@@ -101,7 +101,8 @@ class PlanFinder:
             if stored_before is not None:
                 plan, stored = nameless, stored_before
         if stored is None and not plan.fresh:
-            plan, stored = self._find_otherwise(query, plan)
+            if self.names.earlier_keys() or (plan.series is not None and plan.series[0] in self.names.series):
+                plan, stored = self._find_otherwise(query, plan)
             if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
@@ -146,9 +147,7 @@ class PlanFinder:
             if before.stored is not None:
                 return before.plan, before.stored
         if plan.series is not None and plan.reuses is not False:
-            longer = self.names.list_longer(*plan.series)
-            if longer:
-                return self._find_derived(query, plan, longer=longer)
+            return self._find_derived(query, plan, longer=self.names.list_longer(*plan.series))
         return plan, None
 
     def _find_derived(

@@ -185,10 +185,12 @@ def compute_keys(
     readings = (reread.readings,) if reread is not None and reread.readings else ()
     rest = _write((*rules, *readings))
     start = f'"{QUESTION}",{counted},{json.dumps(first)},{rest}'
-    question, *others = (_digest(start, (ending,)) for ending in (own, *similar, *named))
+    ending = _write((own,))
+    question = hashlib.sha256(f"[{start},{ending}]".encode("ascii")).hexdigest()
+    others = [_digest(start, (options,)) for options in (*similar, *named)]
     series = None
     if isinstance(first, int) and query.partitions is None and not query.quantiles:
-        series = _digest(f'"{SERIES}",{counted},{rest}', (own,)), first
+        series = hashlib.sha256(f'["{SERIES}",{counted},{rest},{ending}]'.encode("ascii")).hexdigest(), first
     earlier = ""
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), first, *rules))

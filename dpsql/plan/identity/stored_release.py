@@ -31,7 +31,6 @@ import threading
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -71,8 +70,8 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
     return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
 
 
-def pack_release(plan: Plan, release: Release, *, at: datetime) -> PackedRelease:
-    """Return the release of `plan`, drawn at a time, as the ledger settles it."""
+def pack_release(plan: Plan, release: Release, *, day: str) -> PackedRelease:
+    """Return the release of `plan`, drawn on a day in UTC, as the ledger settles it."""
     loss, terms = plan.price(release.loss), release.terms
     encoded: dict[str, object] = {  # as JSON has them, numbers exactly
         **{name: getattr(terms, name) for name in _PLAIN},
@@ -96,7 +95,7 @@ def pack_release(plan: Plan, release: Release, *, at: datetime) -> PackedRelease
         **({"known_before": release.known_before} if release.terms.known else {}),
         "terms": encoded,
         "keys": identify_keys(plan.query),
-        "day": at.astimezone(UTC).date().isoformat(),
+        "day": day,
         **({} if plan.series is None else {"series": plan.series}),
         **({} if release.prefix is None else {"prefix": release.prefix.value}),
         "columns": release.table.column_names,
@@ -328,7 +327,8 @@ class NamesOfAccount:
     """Names of one account, read from the ledger once; a later look reads what was stored since.
 
     The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
-    query that does not say whether it uses names does so `by_default`, or not.
+    query that does not say whether it uses names does so `by_default`, or not. The questions of each of the `series`
+    that were answered have their keys by their k.
     """
 
     ledger: Ledger
@@ -337,11 +337,13 @@ class NamesOfAccount:
     _earlier: dict[str, None] | None = None
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
-    _series: dict[str, dict[int, str]] = field(default_factory=dict)
+    series: dict[str, dict[int, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
-        """Return the query with the names of its keys that are known, if it may use any."""
+        """Look at what was stored since, and return the query with the known names of its keys, if it may use any."""
+        with self._lock:
+            self._read()
         known = query.clause.options.get("known")
         if not isinstance(query.domain, ReleasedDomain):  # of other queries, TOP k of all groups may use names
             is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
@@ -349,7 +351,6 @@ class NamesOfAccount:
             if not (is_wanted and is_ranked) or query.domain is not None or query.partitions is not None:
                 return query
         with self._lock:
-            self._read()
             if not self._found:
                 return query
             query = order_canonically(query)
@@ -377,12 +378,11 @@ class NamesOfAccount:
     def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
         """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
 
-        They may have been answered on another version of the data.
+        They may have been answered on another version of the data. Known are the answers that were stored when a query
+        was last completed.
         """
         with self._lock:
-            self._read()
-            found = self._series.get(series)
-            return sorted((each, key) for each, key in found.items() if each > k) if found else []
+            return sorted((each, key) for each, key in self.series.get(series, {}).items() if each > k)
 
     def _read(self) -> None:
         """Read the answers that were stored since the last look.
@@ -398,7 +398,7 @@ class NamesOfAccount:
             known, stream = found
             if "series" in known:
                 series, k = known["series"]
-                self._series.setdefault(series, {})[k] = known["key"]
+                self.series.setdefault(series, {})[k] = known["key"]
             keys = known.get("keys", ())
             if not keys:
                 earlier.update({} if "release" in known else {known["key"]: None})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import pickle
 from dataclasses import replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from random import Random
 
@@ -35,7 +34,7 @@ GENEROUS = dpsql.Policy(  # a group of two units is all but sure to be released
     limits=dpsql.Limits(max_epsilon=100),
 )
 SALTS = (1, 2)
-packed = functools.partial(pack_release, at=datetime(2026, 11, 29, tzinfo=UTC))
+packed = functools.partial(pack_release, day="2026-11-29")
 OPTIONS = ["epsilon = 100, delta = 0.4", "epsilon = 2, delta = 0.4", "epsilon = 20, max_groups_contributed = 3"]
 
 
