@@ -360,7 +360,7 @@ class Session:
 
         def draw(execute: Execute) -> planning.PackedRelease:
             made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
-            return planning.pack_release(plan, made[0])
+            return planning.pack_release(plan, made[0], day=own.ledger.today())
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law, values = plan.law if shared else "", plan.charged_values

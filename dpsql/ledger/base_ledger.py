@@ -392,6 +392,10 @@ class Ledger(ABC):
         """Return all reservations and how they ended, oldest first."""
         return read_entries(self.events())
 
+    def today(self) -> str:
+        """Return the day in UTC, by the clock of the ledger."""
+        return now(self._clock)[:10]
+
     @release_on_interrupt
     def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
         """Return the newest stored answer for this key or the others, this account and the current data version."""
