@@ -48,6 +48,8 @@ from dpsql.ledger.base import (
 from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
 from dpsql.ledger.record import (
     GENESIS,
+    MAX_NAMED_BYTES,
+    MAX_PUBLISHED_BYTES,
     Body,
     Calendar,
     Clock,
@@ -70,6 +72,7 @@ from dpsql.ledger.record import (
 )
 
 _PAGE = 1000
+MAX_NAMES = 500  # of the answers of one account
 _TERMS, _HEAD, _DIVISION, _TABLES = ("terms",), ("head",), ("division",), ("tables",)
 _MAX_FINDINGS = 1000  # that are remembered of one version
 
@@ -248,10 +251,11 @@ class Ledger(ABC):
         if question not in findings.results:
             with self._reading() as book:
                 self._agree(book, account)
-                # Terms, head and division are found with every question: a query asks for them one after another.
+                # Terms, head, division and tables are found with every question: a query asks for them one by one.
                 findings.results[_TERMS] = book.terms()
                 findings.results[_HEAD] = book.head()[0]
                 findings.results[_DIVISION] = self._history.division
+                findings.results[_TABLES] = (book.terms().data_version, tuple(self._history.tables))
                 if read is not None:
                     findings.results[question] = read(book)
             self._findings = findings
@@ -391,6 +395,10 @@ class Ledger(ABC):
         """Return all reservations and how they ended, oldest first."""
         return read_entries(self.events())
 
+    def today(self) -> str:
+        """Return the day in UTC, by the clock of the ledger."""
+        return now(self._clock)[:10]
+
     @release_on_interrupt
     def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
         """Return the newest stored answer for this key or the others, this account and the current data version."""
@@ -502,9 +510,7 @@ class Ledger(ABC):
     @release_on_interrupt
     def tables(self) -> tuple[int, tuple[StoredTable, ...]]:
         """Return the data version, and the tables that are stored under a name, the oldest first."""
-        found: tuple[int, tuple[StoredTable, ...]] = self._recall(
-            _TABLES, lambda book: (book.terms().data_version, tuple(self._history.tables))
-        )
+        found: tuple[int, tuple[StoredTable, ...]] = self._recall(_TABLES)
         return found
 
     @release_on_interrupt
@@ -515,10 +521,11 @@ class Ledger(ABC):
             return _read_content(book, number)
 
     @release_on_interrupt
-    def name_answer(self, name: str, content: TableContent, *, account: str | None) -> None:
-        """Store an answer under a name of its account; write nothing if it is there already.
+    def name_answer(self, name: str, content: TableContent, *, account: str | None, is_charged: bool = True) -> None:
+        """Store an answer under a name of its account.
 
-        Raises `Refusal` for the name of the answer to another question.
+        What was not charged is written once for each name and data version, so that nothing free makes a ledger grow
+        without bounds. Raises `Refusal` for the name of the answer to another question, and for too many names.
         """
         with self._writing() as book:
             self._agree(book)
@@ -527,9 +534,11 @@ class Ledger(ABC):
                 stored = _read_content(book, known.number)
                 if stored.question != content.question:
                     raise refuse_taken(name)
-                if stored == content and known.data_version == version:
+                if known.data_version == version and (stored == content or not is_charged):
                     return
-            body = encode_table(name, account, data_version=version, content=content)
+            else:
+                refuse_many_names(self._history.tables, account)
+            body = encode_table(name, account, data_version=version, content=content, most=MAX_NAMED_BYTES)
             self._store_table(book, "named", body)
 
     @release_on_interrupt
@@ -559,7 +568,7 @@ class Ledger(ABC):
                 raise Refusal("answer-ended", reason, hint=hint)
             if last is not None and last.data_version == data_version:
                 return False
-            body = encode_table(name, account, data_version=version, content=content)
+            body = encode_table(name, account, data_version=version, content=content, most=MAX_PUBLISHED_BYTES)
             self._store_table(book, "published", body)
         return True
 
@@ -828,6 +837,16 @@ def _read_content(book: LedgerTransaction, number: int) -> TableContent:
         return decode_table(json.loads(event.body))
     except (KeyError, ValueError) as error:
         raise tampered(f"event {number} has no table") from error
+
+
+def refuse_many_names(tables: Sequence[StoredTable], account: str | None, *, place: Place | str | None = None) -> None:
+    """Raise `Refusal` for an account that can name no further answer."""
+    names = {each.name.lower() for each in tables if not each.is_published and each.account == account}
+    if len(names) >= MAX_NAMES:
+        reason = f"An account names at most {MAX_NAMES} answers."
+        raise Refusal(
+            "too-many-names", reason, hint="Leave the name out: the answer is stored without one.", place=place
+        )
 
 
 def refuse_taken(name: str, *, place: Place | str | None = None) -> Refusal:

@@ -85,12 +85,13 @@ _OPTION_EXAMPLES = {
     "name": "'weekly'",
     "partitions": "['DE', 'FR']",
     "prefer": "5",
+    "reuse": "true",
 }
 OPTIONS = frozenset(_OPTION_EXAMPLES)
 _OPTION_TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", *(f"max_{each}_contributed" for each in ("groups", "items", "rows"))], BIGINT),
-    **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone"], BOOLEAN),
+    **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone", "reuse"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
@@ -108,9 +109,10 @@ _HEADER_EXAMPLES = {
     "min_privacy_units_per_group": "50",
     "name": "'weekly'",
     "privacy_unit_column": "user_id",
+    "reuse": "true",
 }
 # which are options of the clause, too
-_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed", "name"])
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed", "name", "reuse"])
 _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
     "public_groups": "public",
     "laplace_threshold": "threshold",
