@@ -217,6 +217,9 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)
         spending = report_spending(known, entries, terms=terms, calendar=record.calendar)
+        if analyst is not None or not known.analysts:  # else it is of all accounts, whose answers nobody shares
+            answers = record.count_answers(analyst)
+            spending = replace(spending, balance=replace(spending.balance, answers=answers))
         if terms.budget_by is None:
             return spending
         found = read_balances(record, terms)
