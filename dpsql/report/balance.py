@@ -95,6 +95,12 @@ class Balance(NotebookRepr):
 
     >>> print(session.budget)
     5 % of the budget is used, 95 % is left
+    enough, at the worst, for any one of these:
+         9  lists of names (TOP 10)
+         4  lists of names with counts (TOP 10)
+        96  totals
+         8  series of 12 months
+    free: 1 stored answer of this data version
     guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries
     """
 

@@ -464,4 +464,4 @@ def _plan(terms: Terms, kind: PrivateTable, *, k: int, counts: bool) -> Plan:
     """Return the plan of a query for `k` items of such a table, as a session with these terms would draw it."""
     count = ", COUNT(DISTINCT unit) AS units" if counts else ""
     text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE WITH (mechanism = limited_domain)"  # noqa: S608 - a number alone
-    return plan_sample(text, terms, kind)
+    return plan_sample(text, terms, kind=kind)

@@ -74,7 +74,7 @@ def list_kinds(terms: Terms) -> list[PrivateTable]:
     return [PrivateTable("unit", max_groups_contributed=most, min_units=least) for most, least in kinds]
 
 
-def plan_sample(sql: str, terms: Terms, kind: PrivateTable) -> Plan:
+def plan_sample(sql: str, terms: Terms, *, kind: PrivateTable) -> Plan:
     """Return the plan of a query of the sample table `asked`, as a session with these terms plans it.
 
     The table has the columns `unit`, `item` and `day`, and the bounds of `kind`. Raises `Refusal` for a query that the
@@ -104,7 +104,7 @@ def _price_kind(settings: _Settings, kind: PrivateTable) -> tuple[BudgetVector |
     terms, prices = Terms(**settings._asdict(), tables={}), list[BudgetVector | None]()
     for _, _, sql in _KINDS:
         try:
-            plan = plan_sample(sql.format(k=_find_k(terms.limits)), terms, kind)
+            plan = plan_sample(sql.format(k=_find_k(terms.limits)), terms, kind=kind)
         except Refusal:
             prices.append(None)
         else:
