@@ -174,6 +174,7 @@ def _build_receipt(
         evident=drawn.evident,
         known_before=released.known_before,
         reread=plan.reread and not is_replayed,
+        reused="" if plan.reused is None else plan.reused.words,
         total=None if total is None else Total(total.value, total.variance, query.unit_name),
         rise=part.rise,
         outdone_by="" if is_replayed or part.rise.share else find_larger_part(balance),

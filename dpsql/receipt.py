@@ -108,9 +108,10 @@ class Receipt:
     `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
     were `known` from earlier answers took part without a threshold, above an evidence line if `evident`, and
     `known_before` of the returned ones were among them, None where that was not stored. `total` is the number of units
-    in all groups that counts share. `reread` says that 0.11 answered the statement, which means something else today,
-    and was charged again. `loss` and `remaining` are in the currencies of the `certificate`. A statement with several
-    private queries has the receipts of each as `parts`, and no total of its own.
+    in all groups that counts share. `reused` says of which other stored answer these are the first rows. `reread` says
+    that 0.11 answered the statement, which means something else today, and was charged again. `loss` and `remaining`
+    are in the currencies of the `certificate`. A statement with several private queries has the receipts of each as
+    `parts`, and no total of its own.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -154,6 +155,7 @@ class Receipt:
     parts: tuple[Receipt, ...] = ()
     total: Total | None = None
     reread: bool = False
+    reused: str = ""
 
     @property
     def used(self) -> Fraction:
@@ -216,6 +218,7 @@ class Receipt:
             parts=tuple(parts),
             total=None,
             reread=any(each.reread for each in parts),
+            reused="; ".join(dict.fromkeys(each.reused for each in parts if each.reused)),
         )
 
     @classmethod
@@ -258,6 +261,7 @@ class Receipt:
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
         parts += [f"read as {self.read_as}"] if self.read_as else []
         parts.append(self._describe_used())
+        parts += [self.reused] if self.reused else []
         parts += [REREAD] if self.reread else []
         if self.more is not None:
             parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")

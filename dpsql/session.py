@@ -39,6 +39,7 @@ from dpsql.report import free_answers
 from dpsql.report.balance import Balance, read_balance, read_balances
 from dpsql.report.consent import find_refusal
 from dpsql.report.forecast import Forecast
+from dpsql.report.stored_tables import StoredTables, digest_question, find_name, store_answer
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
@@ -48,6 +49,8 @@ from dpsql.terms import Terms
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dpsql.ledger.record import StoredTable
 
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
@@ -61,20 +64,26 @@ class Session:
     [('moon',)]
     """
 
-    __slots__ = ("_analyses", "_answers", "_charged", "_closed", "_dependencies", "_free_answers", "_plans")
+    __slots__ = (
+        "_analyses",
+        "_answers",
+        "_charged",
+        "_closed",
+        "_dependencies",
+        "_free_answers",
+        "_plans",
+        "_policy_tables",
+        "_stored",
+    )
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        self._analyses = analysis.AnalysisCache(
-            own.catalog,
-            own.engine.accepts_pattern,
-            clock=own.clock,
-            default_k=own.terms.limits.default_k,
-            max_k=own.terms.limits.max_k,
-            parser=planning.EvaluatorParser(own.evaluator),
-        )
+        self._policy_tables = own.catalog.tables
+        self._stored: tuple[int, tuple[StoredTable, ...]] = (0, ())  # what the catalog has beside them, and when
+        self._analyses = self._open_cache()
+        stored = StoredTables(own.ledger, own.account)
         self._free_answers = free_answers.FreeAnswers(
-            own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
+            own.engine, own.ledger, own.evaluator, own.catalog, own.terms, stored, own.public, own.clock
         )
         names = planning.NamesOfAccount(own.ledger, own.account, by_default=own.terms.uses_known_names)
         salt = own.noise.draw(16)
@@ -136,6 +145,8 @@ class Session:
                     warnings.warn(warning, WastedChargeWarning, stacklevel=2)
             answered = self._release_parts(parts, stop, log=log)
             answer = build_answer(view, answered, own=self._dependencies, salts=self._plans.salts)
+            if view.name:
+                self._name_answer(view, parts, text=text, answer=answer)
         except errors.Error as error:
             log.describe(error)
             raise
@@ -214,7 +225,7 @@ class Session:
         earlier = (lambda: self._read_as_0_11(text, parameters, implicit=implicit)) if postgres else None
         if key is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
+            found = self._answer_analyzed(statement, stop, text=text, earlier=earlier, consent=consent)
             return found if isinstance(found, Answer) else (None, *found)
         known = self._answers.find(key)
         if known is not None:
@@ -224,7 +235,7 @@ class Session:
         answer = None if charged is None else self._replay_charged(*charged, stop=stop)
         if answer is None:
             statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
-            found = self._answer_analyzed(statement, stop, earlier=earlier, consent=consent)
+            found = self._answer_analyzed(statement, stop, text=text, earlier=earlier, consent=consent)
             # a statement that reads a clock is not in the cache of analyses
             is_repeatable = self._analyses.has(key) and planning.is_repeatable(statement)
             if not isinstance(found, Answer):
@@ -255,6 +266,7 @@ class Session:
         statement: statements.Statement,
         stop: engines.Stop | None,
         *,
+        text: str,
         earlier: Callable[[], Sequence[statements.PrivateQuery]] | None = None,
         consent: bool | None = None,
     ) -> Answer | tuple[View, list[PlannedQuery]]:
@@ -268,6 +280,7 @@ class Session:
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
+        name = find_name(parts, view, self._free_answers.stored)
         # EXPLAIN, of a SELECT over public tables alone and of private queries
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return build_free_answer(free_answers.free_plan_table(), self._dependencies)
@@ -276,13 +289,20 @@ class Session:
             facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
-        view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
+        view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop, name=name)
         kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in parts if part.stored is not None]
         if kept and len(kept) == len(parts):
-            return build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
+            answer = build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
+            if name:
+                self._name_answer(view, parts, text=text, answer=answer)
+            return answer
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, parts
+
+    def _name_answer(self, view: View, parts: Sequence[PlannedQuery], *, text: str, answer: Answer) -> None:
+        """Store the answer of a statement under the name that it gives."""
+        store_answer(view.name, text, answer.arrow(), digest_question(parts, view), self._free_answers.stored)
 
     def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
         """Return a query that is charged and may be run; raise `Refusal` for one that can hardly return a row.
@@ -340,7 +360,7 @@ class Session:
 
         def draw(execute: Execute) -> planning.PackedRelease:
             made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
-            return planning.pack_release(plan, made[0])
+            return planning.pack_release(plan, made[0], day=own.ledger.today())
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law, values = plan.law if shared else "", plan.charged_values
@@ -443,7 +463,10 @@ class Session:
 
     @property
     def catalog(self) -> Catalog:
-        """Tables that exist for the analyst."""
+        """Tables that exist for the analyst: those of the policy, and those that the ledger stores."""
+        with suppress(errors.LedgerError, errors.UsageError):  # those of the last time, where there is no ledger now
+            self._check_open()
+            self._read_stored_tables()
         return self._dependencies.catalog
 
     @property
@@ -513,10 +536,35 @@ class Session:
         known = self._dependencies.implicit if implicit is None else implicit
         return analysis.find_key(text, parameters, implicit=known, postgres=postgres)
 
+    def _open_cache(self) -> analysis.AnalysisCache:
+        """Return an empty cache of analyses over the present catalog."""
+        own = self._dependencies
+        return analysis.AnalysisCache(
+            own.catalog,
+            own.engine.accepts_pattern,
+            clock=own.clock,
+            default_k=own.terms.limits.default_k,
+            max_k=own.terms.limits.max_k,
+            parser=planning.EvaluatorParser(own.evaluator),
+        )
+
+    def _read_stored_tables(self) -> None:
+        """Bring the catalog to what the ledger stores under names now, where that has changed."""
+        stored = self._dependencies.ledger.tables()
+        if stored == self._stored or not (stored[1] or self._stored[1]):
+            return
+        own = self._dependencies
+        tables = (*self._policy_tables, *self._free_answers.stored.list_tables(stored))
+        self._dependencies = own = replace(own, catalog=replace(own.catalog, tables=tables))
+        self._free_answers = replace(self._free_answers, catalog=own.catalog)
+        self._plans = replace(self._plans, own=own, free=self._free_answers)
+        self._analyses, self._stored = self._open_cache(), stored
+
     def _analyze(
         self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
     ) -> statements.Statement:
         self._check_open()
+        self._read_stored_tables()
         known = self._dependencies.implicit if implicit is None else implicit
         return self._analyses.read(text, parameters, implicit=known, postgres=postgres)
 

@@ -6,6 +6,7 @@ failure prints the example to keep.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(slow)]
 
 
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over the tests and what they import: an eighth of the CPU was theirs."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 def pytest_sessionfinish() -> None:
     """Remove the scratch folders of processes that tests have killed."""
     from dpsql.engines.scratch import sweep
 
+    gc.unfreeze()
     sweep()

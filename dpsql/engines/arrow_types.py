@@ -21,7 +21,22 @@ def find_arrow_type(type_: str) -> pa.DataType | None:
 
     if found := _DECIMAL.fullmatch(type_):
         return pa.decimal128(int(found[1]), int(found[2]))
-    names = {
+    return _list_types().get(type_)
+
+
+def find_type_name(type_: pa.DataType) -> str:
+    """Return what DuckDB calls an Arrow type of `find_arrow_type`; VARCHAR for any other."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal128(type_):
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    return next((name for name, each in _list_types().items() if each == type_), "VARCHAR")
+
+
+def _list_types() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
         "BOOLEAN": pa.bool_(),
         "TINYINT": pa.int8(),
         "SMALLINT": pa.int16(),
@@ -35,7 +50,6 @@ def find_arrow_type(type_: str) -> pa.DataType | None:
         "DATE": pa.date32(),
         "TIMESTAMP": pa.timestamp("us"),
     }
-    return names.get(type_)
 
 
 def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:

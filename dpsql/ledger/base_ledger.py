@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from dpsql.accounting import (
     fold_values,
     measure_rise,
 )
-from dpsql.errors import LedgerError
+from dpsql.errors import LedgerError, Place, Refusal
 from dpsql.ledger.answer_count import AnswerCount
 from dpsql.ledger.base import (
     RESERVING,
@@ -56,9 +56,13 @@ from dpsql.ledger.record import (
     Entry,
     Event,
     LedgerTerms,
+    StoredTable,
+    TableContent,
     decode_fraction,
+    decode_table,
     encode_fraction,
     encode_periods,
+    encode_table,
     encode_terms,
     extended,
     now,
@@ -67,7 +71,7 @@ from dpsql.ledger.record import (
 )
 
 _PAGE = 1000
-_TERMS, _HEAD, _DIVISION = ("terms",), ("head",), ("division",)
+_TERMS, _HEAD, _DIVISION, _TABLES = ("terms",), ("head",), ("division",), ("tables",)
 _MAX_FINDINGS = 1000  # that are remembered of one version
 
 Result = TypeVar("Result")
@@ -139,6 +143,10 @@ class LedgerTransaction(Protocol):
 
     def tell_divisions(self) -> bool:
         """Say in the ledger's version that values may have budgets; return whether that could be done."""
+        ...
+
+    def tell_tables(self) -> bool:
+        """Say in the ledger's version that tables may be stored; return whether that could be done."""
         ...
 
     def registrations(self) -> Iterator[Event]:
@@ -242,10 +250,11 @@ class Ledger(ABC):
         if question not in findings.results:
             with self._reading() as book:
                 self._agree(book, account)
-                # Terms, head and division are found with every question: a query asks for them one after another.
+                # Terms, head, division and tables are found with every question: a query asks for them one by one.
                 findings.results[_TERMS] = book.terms()
                 findings.results[_HEAD] = book.head()[0]
                 findings.results[_DIVISION] = self._history.division
+                findings.results[_TABLES] = (book.terms().data_version, tuple(self._history.tables))
                 if read is not None:
                     findings.results[question] = read(book)
             self._findings = findings
@@ -385,6 +394,10 @@ class Ledger(ABC):
         """Return all reservations and how they ended, oldest first."""
         return read_entries(self.events())
 
+    def today(self) -> str:
+        """Return the day in UTC, by the clock of the ledger."""
+        return now(self._clock)[:10]
+
     @release_on_interrupt
     def stored(self, key: str, account: str | None, *others: str) -> bytes | None:
         """Return the newest stored answer for this key or the others, this account and the current data version."""
@@ -418,7 +431,7 @@ class Ledger(ABC):
 
     @release_on_interrupt
     def count_answers(self, account: str | None) -> int:
-        """Return how many questions of an account have a stored answer of the current data version.
+        """Return how many queries of an account have a stored answer of the current data version.
 
         Each event is read once, so that a later call reads the new ones alone.
         """
@@ -509,6 +522,72 @@ class Ledger(ABC):
             if fresh:
                 at, _ = self._turn(book)
                 book.append("registered", {"units": fresh}, at=at)
+
+    @release_on_interrupt
+    def tables(self) -> tuple[int, tuple[StoredTable, ...]]:
+        """Return the data version, and the tables that are stored under a name, the oldest first."""
+        found: tuple[int, tuple[StoredTable, ...]] = self._recall(_TABLES)
+        return found
+
+    @release_on_interrupt
+    def read_table(self, number: int) -> TableContent:
+        """Return the content of the stored table of this number."""
+        with self._reading() as book:
+            self._agree(book)
+            return _read_content(book, number)
+
+    @release_on_interrupt
+    def name_answer(self, name: str, content: TableContent, *, account: str | None) -> None:
+        """Store an answer under a name of its account; write nothing if it is there already.
+
+        Raises `Refusal` for the name of the answer to another question.
+        """
+        with self._writing() as book:
+            self._agree(book)
+            version, known = book.terms().data_version, find_named(self._history.tables, name, account=account)
+            if known is not None:
+                stored = _read_content(book, known.number)
+                if stored.question != content.question:
+                    raise refuse_taken(name)
+                if stored == content and known.data_version == version:
+                    return
+            body = encode_table(name, account, data_version=version, content=content)
+            self._store_table(book, "named", body)
+
+    @release_on_interrupt
+    def publish(self, name: str, content: TableContent, *, account: str | None, again: bool = False) -> None:
+        """Store a table for everybody; with `again` another one under the name of a published table.
+
+        Raises `Refusal` for a name that is taken or, with `again`, not there.
+        """
+        with self._writing() as book:
+            self._agree(book)
+            if self._has_published(name) != again:
+                raise refuse_unpublished(name) if again else refuse_taken(name)
+            body = encode_table(name, account, data_version=book.terms().data_version, content=content)
+            self._store_table(book, "published", body)
+
+    @release_on_interrupt
+    def withdraw(self, name: str) -> None:
+        """Withdraw a published table, with all that were made of it before. Raises `Refusal` if there is none."""
+        with self._writing() as book:
+            self._agree(book)
+            if not self._has_published(name):
+                raise refuse_unpublished(name)
+            self._store_table(book, "withdrawn", {"name": name})
+
+    def _has_published(self, name: str) -> bool:
+        return any(table.is_published and table.name.lower() == name.lower() for table in self._history.tables)
+
+    def _store_table(self, book: LedgerTransaction, kind: str, body: Body) -> None:
+        if not book.tell_tables():
+            raise LedgerError(
+                "ledger-older",
+                "The ledger has the format of an earlier version, without stored tables.",
+                hint="Let the owner of its tables publish a table first.",
+            )
+        at, _ = self._turn(book)
+        book.append(kind, body, at=at)
 
     def events(self) -> Iterator[Event]:
         """Yield the whole history, oldest first; check the link of each event to the one before it."""
@@ -732,6 +811,33 @@ def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: in
     told = json.loads(first.body)
     answer = book.answer(told["entry"])
     return None if answer is None else Outcome(decode_fraction(told["loss"]), told["digest"], answer)
+
+
+def find_named(tables: Sequence[StoredTable], name: str, *, account: str | None) -> StoredTable | None:
+    """Return the newest answer that an account has under a name, in lower case or not."""
+    for table in reversed(tables):
+        if not table.is_published and table.account == account and table.name.lower() == name.lower():
+            return table
+    return None
+
+
+def _read_content(book: LedgerTransaction, number: int) -> TableContent:
+    try:
+        (event,) = book.events(number - 1, 1)
+        return decode_table(json.loads(event.body))
+    except (KeyError, ValueError) as error:
+        raise tampered(f"event {number} has no table") from error
+
+
+def refuse_taken(name: str, *, place: Place | str | None = None) -> Refusal:
+    """Return the refusal of a name that a table has already."""
+    hint = "Take another name; SHOW ANSWERS and SHOW TABLES list those that are taken."
+    return Refusal("name-taken", f'The name "{name}" is taken.', hint=hint, place=place)
+
+
+def refuse_unpublished(name: str) -> Refusal:
+    """Return the refusal of a published table that is not there."""
+    return Refusal("not-published", f'No table "{name}" is published.', hint="SHOW TABLES lists the published tables.")
 
 
 def begin(book: LedgerTransaction, terms: LedgerTerms, *, at: str) -> LedgerTerms:

@@ -32,6 +32,7 @@ from dpsql.ledger.record import (
     Clock,
     Event,
     LedgerTerms,
+    StoredTable,
     decode_fraction,
     decode_present,
     decode_ratio,
@@ -279,6 +280,10 @@ def encode_checkpoint(sums: Sums) -> str:
         ],
         "held": [[entry, f"{rho[0]}/{rho[1]}", account] for entry, (rho, account) in sums.held.items()],
         "failed": [[account, when.isoformat()] for account, when in sums.failed],
+        "tables": [
+            [each.number, each.name, each.at.isoformat(), each.data_version, each.account, each.is_published]
+            for each in sums.tables
+        ],
     }
     line = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return f"{line}\n{_digest(line)}\n"
@@ -305,6 +310,8 @@ def _read_sums(told: Mapping[str, Any]) -> Sums | None:
         {_checked_name(holder): _state(values) for holder, *values in told["states"]},
         {int(entry): (decode_ratio(rho), _checked_name(account)) for entry, rho, account in told["held"]},
         tuple((_checked_name(account), _moment(when)) for account, when in told["failed"]),
+        # an earlier version wrote none, and knew no ledger that has any
+        tuple(map(_decode_stored, told.get("tables", ()))),
     )
     # What open reservations hold must be what the balances reserve, or a settlement would free too much.
     return sums if _held_by(sums) == {holder: state.reserved for holder, state in sums.states.items()} else None
@@ -325,6 +332,11 @@ def _checked_name(account: object) -> str | None:
     if not (account is None or isinstance(account, str)):
         raise TypeError
     return account
+
+
+def _decode_stored(told: list[Any]) -> StoredTable:
+    number, name, at, version, account, is_published = told
+    return StoredTable(int(number), str(name), _moment(at), int(version), _checked_name(account), bool(is_published))
 
 
 def _moment(when: str) -> datetime:

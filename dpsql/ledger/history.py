@@ -22,6 +22,7 @@ from dpsql.ledger.record import (
     Division,
     Event,
     LedgerTerms,
+    StoredTable,
     compute_chain,
     decode_periods,
     decode_ratio,
@@ -47,8 +48,8 @@ class Sums:
     """Sums of the events up to number `seq`, from which later events continue; `chain` is the chain of that event.
 
     `states` has the state of the total under None, and the states of all accounts. `held` has the open reservations:
-    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed. Up to
-    there no value of a column had a budget.
+    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed, and
+    `tables` are the stored ones. Up to there no value of a column had a budget.
     """
 
     seq: int
@@ -57,11 +58,12 @@ class Sums:
     states: Mapping[str | None, BudgetState]
     held: Mapping[int, tuple[Ratio, str | None]]
     failed: tuple[tuple[str | None, datetime], ...]
+    tables: tuple[StoredTable, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of items in the sums."""
-        return len(self.states) + len(self.held) + len(self.failed)
+        return len(self.states) + len(self.held) + len(self.failed) + len(self.tables)
 
 
 def tampered(what: str) -> LedgerError:
@@ -139,6 +141,7 @@ class History:
     `began` is the number of the last event that was not read here. Of the settlements that were read, `answers` counts
     those with an answer, and `repeats` those that repeat one. It `divides` if an event gave units their values, which
     they now have by the `division`. What is reserved for values up to event number `folded` is charged in full to all.
+    The `tables` are those that are stored under a name, the oldest first.
     """
 
     def __init__(self, after: Sums | None = None) -> None:
@@ -147,6 +150,7 @@ class History:
         self.terms: LedgerTerms | None = None
         self.answers = self.repeats = 0
         self.failed: list[tuple[str | None, datetime]] = []
+        self.tables: list[StoredTable] = []
         self._budget: tuple[Ratio, Ratio] = _NOTHING
         self._currencies = BudgetVector(0, 0).certificate.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
@@ -158,7 +162,7 @@ class History:
         self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
         if after is not None:
             self.seq = self.began = after.seq
-            self.chain, self.failed = after.chain, list(after.failed)
+            self.chain, self.failed, self.tables = after.chain, list(after.failed), list(after.tables)
             self._open = {entry: OpenEntry(*held) for entry, held in after.held.items()}
             self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
             self._set(after.terms)
@@ -204,7 +208,7 @@ class History:
         if self.terms is None:
             raise tampered("it has no first event")
         held = {entry: (open_.amount, open_.account) for entry, open_ in self._open.items()}
-        return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed))
+        return Sums(self.seq, self.chain, self.terms, self.states(), held, tuple(self.failed), tuple(self.tables))
 
     def _take(self, seq: int, kind: str, *, body: dict[str, Any], at: datetime) -> bool:
         """Add an event to the sums; return whether it may follow those before it."""
@@ -231,7 +235,7 @@ class History:
             case "registered":
                 return isinstance(body["units"], dict)
             case _:
-                return False
+                return self._take_table(seq, kind, body=body, at=at)
 
     def _reserve(self, seq: int, body: dict[str, Any]) -> bool:
         first, second = self._currencies
@@ -341,6 +345,20 @@ class History:
         self._fold(seq)
         self.division = None
         return True
+
+    def _take_table(self, seq: int, kind: str, *, body: dict[str, Any], at: datetime) -> bool:
+        """Add the stored table of an event, or take out a published one."""
+        name = _text(body["name"])
+        if kind == "withdrawn":
+            left = [each for each in self.tables if not (each.is_published and each.name.lower() == name.lower())]
+            is_there, self.tables = len(left) < len(self.tables), left
+            return is_there
+        for part in ("text", "question", "comment", "table"):
+            _text(body[part])
+        account, version = body["account"], body["data_version"]
+        self.tables.append(StoredTable(seq, name, at, version, account and _text(account), kind == "published"))
+        present = None if self.terms is None else self.terms.data_version
+        return kind in {"named", "published"} and type(version) is int and present is not None and version <= present
 
     def _set(self, terms: LedgerTerms) -> bool:
         budget = terms.budget

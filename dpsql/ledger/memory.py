@@ -148,6 +148,9 @@ class _Book:
     def tell_divisions(self) -> bool:
         return True
 
+    def tell_tables(self) -> bool:
+        return True
+
     def settlement(self, entry: int) -> Event | None:
         seq = self.settlements.get(entry, self.count + 1)
         return self.record[seq - 1] if seq <= self.count else None

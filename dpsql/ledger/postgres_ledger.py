@@ -122,12 +122,17 @@ class PostgresRows(EventRows):
 
     def tell_divisions(self) -> bool:
         """Say in the ledger's version that values may have budgets; return whether this role may."""
+        return self._tell(postgres_server.DIVISIONS)
+
+    def tell_tables(self) -> bool:
+        """Say in the ledger's version that tables may be stored; return whether this role may."""
+        return self._tell(postgres_server.VERSION)
+
+    def _tell(self, version: int) -> bool:
         self.terms()
-        if self._version < postgres_server.VERSION and postgres_server.raise_version(
-            self._connection, postgres_server.VERSION
-        ):
-            self._version = postgres_server.VERSION
-        return self._version >= postgres_server.VERSION
+        if self._version < version and postgres_server.raise_version(self._connection, version):
+            self._version = version
+        return self._version >= version
 
     def balance(self, account: str | None) -> BudgetState:
         """Return the spent and reserved amounts."""

@@ -328,7 +328,8 @@ def _commit(connection: LedgerConnection) -> None:
         raise fault("ledger-unconfirmed")
 
 
-VERSION = 4  # with budgets of values
+VERSION = 5  # with stored tables
+DIVISIONS = 4  # with budgets of values
 REPEATS = 3  # with entries that may repeat others, and a certificate other than zcdp or none
 PLAIN = 1  # of the two earlier versions the one without a certificate
 _LOCK = 0x64707371  # "dpsq": those who make ledgers in one database wait for one another

@@ -10,10 +10,12 @@ granted until real time has passed that one.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -159,6 +161,35 @@ class Division:
 
     rule: str
     data: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """Table that the ledger stores under a name, without its content: an answer that was named, or a published table.
+
+    `number` is that of its event, which has the content. A named answer is that of its `account` alone, a published
+    table that of everybody; its account is the one that was charged.
+    """
+
+    number: int
+    name: str
+    at: datetime
+    data_version: int
+    account: str | None
+    is_published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """Content of a stored table: an Arrow `stream`, the `text` of its query, and a `comment`, "" for none.
+
+    `question` is a digest of what was asked, which is the same in other words.
+    """
+
+    text: str
+    stream: bytes
+    question: str
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +402,36 @@ def decode_present(told: Mapping[str, Any]) -> LedgerTerms:
     periods = decode_periods(told["period_seconds"], told["periods"])
     began = datetime.fromisoformat(told["began"])
     return replace(terms, calendar=Calendar(periods, began, int(told["number"]), int(told["since"])))
+
+
+MAX_TABLE_BYTES = 4 * 1024 * 1024  # of a stored table as it is compressed: openings read the events
+
+
+def encode_table(name: str, account: str | None, *, data_version: int, content: TableContent) -> dict[str, object]:
+    """Return the body of an event that stores a table. Raises `UsageError` for one that is too large."""
+    packed = zlib.compress(content.stream, 9)
+    if len(packed) > MAX_TABLE_BYTES:
+        reason = f"A table that the ledger stores has at most {MAX_TABLE_BYTES // 1024**2} MiB once it is compressed."
+        raise UsageError("table-too-large", reason, hint="Ask for fewer rows.")
+    return {
+        "account": account,
+        "name": name,
+        "data_version": data_version,
+        "text": content.text,
+        "question": content.question,
+        "comment": content.comment,
+        "table": base64.b64encode(packed).decode("ascii"),
+    }
+
+
+def decode_table(body: Body) -> TableContent:
+    """Return the content of a stored table. Raises ValueError or KeyError for a malformed body."""
+    packed, text = base64.b64decode(str(body["table"]), validate=True), str(body["text"])
+    try:
+        stream = zlib.decompress(packed)
+    except zlib.error as error:
+        raise ValueError from error
+    return TableContent(text, stream, str(body["question"]), str(body["comment"]))
 
 
 def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:

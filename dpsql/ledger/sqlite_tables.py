@@ -35,7 +35,8 @@ from dpsql.ledger.record import (
 from dpsql.ledger.sqlite_files import APPLICATION_ID, damaged, header
 
 # A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
-VERSION = 6  # with budgets of values, entries that repeat others or none, and certificate and periods or none
+VERSION = 7  # with stored tables, and what earlier versions have or not
+WITH_DIVISIONS = 6  # budgets of values
 _WITH_REPEATS = 5
 _WITH_CERTIFICATE = 4  # other than zcdp, and periods or none
 _WITH_PERIODS = 3
@@ -277,6 +278,11 @@ class SQLiteRows(EventRows):
 
     def tell_divisions(self) -> bool:
         """Say in the ledger's version that values may have budgets."""
+        _raise_version(self._connection, WITH_DIVISIONS)
+        return True
+
+    def tell_tables(self) -> bool:
+        """Say in the ledger's version that tables may be stored."""
         _raise_version(self._connection, VERSION)
         return True
 

@@ -1,5 +1,6 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
+from dpsql.plan.identity.derived_answers import DerivedAnswer, take_first_rows
 from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import (
     AnswerCache,
@@ -42,6 +43,7 @@ __all__ = [
     "MOST_PUBLIC_ROWS",
     "RETIRED",
     "AnswerCache",
+    "DerivedAnswer",
     "Draw",
     "EvaluatorParser",
     "ExternalRelease",
@@ -72,5 +74,6 @@ __all__ = [
     "refuse_retired",
     "release",
     "result_view",
+    "take_first_rows",
     "unpack",
 ]

@@ -172,10 +172,14 @@ def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """View of the release of a private query without an outer SELECT: the released table."""
+    """View of the release of a private query without an outer SELECT: the released table.
+
+    The answer is stored under `name`, unless that is "".
+    """
 
     inners: tuple[PrivateQuery]
     stop: Stop | None = None
+    name: str = ""
     has_outer_select: ClassVar[bool] = False
 
     @property
@@ -202,12 +206,16 @@ class ResultView:
 
 @dataclass(frozen=True, slots=True)
 class OuterSelectView:
-    """View of the releases of a statement: the table that its SELECT computes from them, once it is bound."""
+    """View of the releases of a statement: the table that its SELECT computes from them, once it is bound.
+
+    The answer is stored under `name`, unless that is "".
+    """
 
     query: OuterSelect
     columns: Columns | None = None
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
+    name: str = ""
     has_outer_select: ClassVar[bool] = True
 
     @property

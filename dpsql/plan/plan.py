@@ -23,6 +23,14 @@ _SHARED = "share one noisy total of units, if enough rows come back for that to 
 
 
 @dataclass(frozen=True, slots=True)
+class ReusedAnswer:
+    """A stored answer from which another follows: the key of its question, and in words what is taken of it."""
+
+    key: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(NotebookRepr):
     """Plan of a private query: engine SQL, mechanism and worst-case loss; made without reading a row.
 
@@ -30,7 +38,8 @@ class Plan(NotebookRepr):
     the digest of the question, under which its answer is stored, and `release_key` that of everything that the
     distribution of the release depends on (`identity/replay_key.py`). The answer may be under the `similar_keys`, if it
     is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
-    else than it did in 0.11; it is `reread` if 0.11 answered it.
+    else than it did in 0.11; it is `reread` if 0.11 answered it. The `series` has the key of the questions that differ
+    in k alone, and k. The answer is part of a `reused` one, or could be part of one that is `offered`.
     `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `record` says what the mechanism can do. `request` is what the mechanism was planned from; its query is `query`
     before `reads_total` was set. `stored` says that the ledger has this answer for this analyst, who may see it again
@@ -58,6 +67,9 @@ class Plan(NotebookRepr):
     named_keys: tuple[str, ...] = ()
     earlier_key: str = ""
     reread: bool = False
+    series: tuple[str, int] | None = None
+    reused: ReusedAnswer | None = None
+    offered: ReusedAnswer | None = None
     warnings: tuple[str, ...] = ()
     needs: str = ""
 
@@ -143,6 +155,12 @@ class Plan(NotebookRepr):
         return option is not None and option.value == "true"
 
     @property
+    def reuses(self) -> bool | None:
+        """Whether the answer may follow from any stored one, or from none; None if only from one of the same law."""
+        option = self.query.clause.options.get("reuse")
+        return None if option is None else option.value == "true"
+
+    @property
     def monotone(self) -> bool:
         """Whether the counts that are shown are made to fall along the ranking, and to be at least 0."""
         option = self.query.clause.options.get("monotone")
@@ -208,6 +226,22 @@ class Plan(NotebookRepr):
         words = f"at most {most} different ones in a group, by a draw: the true number can be higher"
         return [("values per unit", words)] if counted else []
 
+    def _describe_stored(self) -> list[tuple[str, str]]:
+        """Return what answers the query from the ledger, or could."""
+        lines = list[tuple[str, str]]()
+        if self.reused is not None:
+            lines += [("stored", f"{self.reused.words}; asking shows it and costs nothing")]
+        elif self.stored:
+            free = "asking again shows that answer and costs nothing"
+            again = "fresh = true draws new noise and is charged" if self.fresh else free
+            lines += [("stored", f"answered before; {again}")]
+        elif self.reread:
+            lines += [("stored", REREAD)]
+        if self.offered is not None:
+            law = "free, of another law than a new answer"
+            lines += [("offered", f"{self.offered.words}: {law}; WITH (reuse = true) takes it")]
+        return lines
+
     @property
     def engine_sql(self) -> str:
         """The SQL that the engine runs, its values as parameters."""
@@ -245,12 +279,7 @@ class Plan(NotebookRepr):
         if query.charged_values is not None:
             by = f"{query.charged_values.table}.{query.charged_values.column}"
             lines += [("charged to", self.describe_charged(by))]
-        if self.stored:
-            free = "asking again shows that answer and costs nothing"
-            again = "fresh = true draws new noise and is charged" if self.fresh else free
-            lines += [("stored", f"answered before; {again}")]
-        elif self.reread:
-            lines += [("stored", REREAD)]
+        lines += self._describe_stored()
         fetched = f"{rows.rows_in_words or 'one for each group'}; their number has no bound"
         if rows.most is not None:
             fetched = f"at most {rows.most:,}"

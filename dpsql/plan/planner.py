@@ -76,6 +76,7 @@ _WORDS = {
     "gate": "Write gate = false for no look before the price is paid, or leave it out.",
     "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
+    "reuse": "Write reuse = true to take what follows from a stored answer, reuse = false for none, or leave it out.",
 }
 
 
@@ -109,6 +110,7 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         similar_keys=(*keys.similar, keys.release),
         named_keys=keys.named,
         earlier_key=keys.earlier,
+        series=keys.series,
     )
 
 
@@ -379,6 +381,14 @@ def _check_words(query: PrivateQuery, terms: Terms, *, min_units: int) -> None:
         option = options.get(name)
         if option is not None and not (option.word and option.value in {"true", "false"}):
             raise Refusal("option", f"{name} is true or false.", hint=hint, place=option.place)
+    if (
+        "reuse" in options
+        and options["reuse"].value == "true"
+        and "fresh" in options
+        and options["fresh"].value == "true"
+    ):
+        reason = "reuse = true takes a stored answer, and fresh = true draws a new one."
+        raise Refusal("option", reason, hint="Leave one of the two out.", place=options["reuse"].place)
     if "monotone" in options and not query.releases_counts:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
         place = options["monotone"].place

@@ -21,7 +21,7 @@ from dpsql.errors import UsageError
 from dpsql.intervals import AveragePlace, SpreadLaw, ValueNoise, widen_quotients
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.base import ReadPlaces
-from dpsql.plan.mechanisms.base import CountNoise, Groups, MechanismOutput, NoisyTotal, ReadAgain
+from dpsql.plan.mechanisms.base import CountNoise, Groups, MechanismOutput, NoisyTotal, PrefixLaw, ReadAgain
 from dpsql.plan.mechanisms.names import (
     ReleasedNames,
     arrow_type,
@@ -125,7 +125,8 @@ class Release:
     `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order, doubled
     where their noise has parts; `rows` says which of its rows each row of the table is. `chosen` is the k or k_bar that
     the mechanism chose, where it was left to it. `legs` says what each part of a mechanism of several parts did.
-    `known_before` of the returned names were known from earlier answers, None where that was not stored.
+    `known_before` of the returned names were known from earlier answers, None where that was not stored. `prefix` says
+    what its first rows are worth as an answer.
     """
 
     table: pa.Table
@@ -138,6 +139,7 @@ class Release:
     chosen: int | None = None
     legs: str = ""
     known_before: int | None = None
+    prefix: PrefixLaw | None = None
 
 
 def draw_places(plan: Plan, noise: Noise) -> Plan:
@@ -196,6 +198,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise, execute: Callable[[Statem
         chosen=drawn.chosen,
         legs=drawn.legs,
         known_before=sum(row < read.groups.known for row in drawn.rows) if terms.known else None,
+        prefix=drawn.prefix,
     )
 
 

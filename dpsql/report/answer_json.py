@@ -144,8 +144,7 @@ def encode_balance(balance: Balance) -> dict[str, object]:
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
     sums |= {"percent_used": float(balance.percent_used), "percent_left": float(balance.percent_left)}
     sums |= {"tiles": _encode_tiles(balance)}
-    if balance.answers is not None:
-        sums["free"] = {"stored_answers": balance.answers}
+    sums["free"] = {"stored_answers": balance.answers, "published_tables": balance.published}
     if balance.by is not None:
         named = balance.values.items()
         sums |= {"by": balance.by, "values": {value: encode_balance(each)["measures"] for value, each in named}}

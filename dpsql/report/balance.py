@@ -43,7 +43,8 @@ from dpsql.terms import Terms, compute_limit
 
 _MOST_SHOWN = 8  # values in words
 _UNNAMED = "\0"  # no query can name this value
-_SHARE, _STORED = "percent of the budget", "stored answers (free)"
+_SHARE = "percent of the budget"
+_STORED, _PUBLISHED = "stored answers (free)", "published tables (free)"
 _LARGER = {  # what has used more, where it is the currency that is never refunded
     "delta": "names that nobody listed have",
     "queries": "the number of queries has",
@@ -86,8 +87,8 @@ class Balance(NotebookRepr):
 
     The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
     that is spent once a query is admitted. `rho` and `delta` give them by name. `tiles` says how many of the usual
-    queries still fit, on the `terms` of the session. `answers` is how many stored answers of the account are free to
-    ask for again, None where the balance is not of one account.
+    queries still fit, on the `terms` of the session. `answers` is how many queries of the account are free to run
+    again, None where the balance is not of one account, and `published` how many published tables are free to read.
     If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
     are those of the current period, and are granted again in the next. Where each value of a column has a budget, the
     amounts are those of a query that counts units of all values, `by` is the column, and `values` has the balance of
@@ -116,6 +117,7 @@ class Balance(NotebookRepr):
     values: Mapping[str, Balance] = field(default_factory=dict)
     unnamed: Balance | None = None
     answers: int | None = None
+    published: int = 0
     terms: Terms | None = field(default=None, repr=False, compare=False)
 
     def of(self, values: Iterable[str]) -> Balance:
@@ -234,7 +236,9 @@ class Balance(NotebookRepr):
 
     def free_rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return the last rows of SHOW BUDGET: what is free already, of which nothing can be used up."""
-        return [(_STORED, float(self.answers), 0.0, 0.0, float(self.answers))] if self.answers is not None else []
+        counts = [(_STORED, self.answers)] if self.answers is not None else []
+        counts += [(_PUBLISHED, self.published)] if self.published else []
+        return [(name, float(count), 0.0, 0.0, float(count)) for name, count in counts]
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.
@@ -271,9 +275,12 @@ class Balance(NotebookRepr):
 
     def _describe_free(self) -> list[str]:
         """Return what is free to ask, as one line; none where nothing is."""
-        if not self.answers:
-            return []
-        return [f"free: {self.answers:,} stored {'answer' if self.answers == 1 else 'answers'} of this data version"]
+        found = [f"{self.answers:,} stored {'answer' if self.answers == 1 else 'answers'} of this data version"]
+        found = found if self.answers else []
+        found += (
+            [f"{self.published:,} published {'table' if self.published == 1 else 'tables'}"] if self.published else []
+        )
+        return [f"free: {' and '.join(found)}"] if found else []
 
     def list_notes(self) -> list[str]:
         """Return the lines of the balance without the usual queries and what is free: first the share, last the total.
@@ -397,12 +404,19 @@ def read_balances(ledger: Ledger, terms: Terms) -> Balance:
     It has that of each value that its queries, or the account's, have named.
     """
     name = None if terms.account is None else terms.account.name
-    balance = replace(read_balance(ledger, terms), answers=ledger.count_answers(name))
+    answers, published = ledger.count_answers(name), count_published(ledger)
+    balance = replace(read_balance(ledger, terms), answers=answers, published=published)
     if terms.budget_by is None:
         return balance
     known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}
     unnamed = read_balance(ledger, terms, values=(_UNNAMED,))
     return replace(balance, by=terms.budget_by, values=known, unnamed=unnamed)
+
+
+def count_published(ledger: Ledger) -> int:
+    """Return how many tables are published; several that were made under one name are one."""
+    _, tables = ledger.tables()
+    return len({table.name.lower() for table in tables if table.is_published})
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,10 +193,15 @@ def find_refusal(
 
 def _propose_consent(query: PrivateQuery, *, postgres: bool) -> str:
     is_set = ", or SET dpsql.consent = on" if postgres and query.clause.implied else ""
+    return f"To run it all the same, {propose_option(query, consent='true')}{is_set}."
+
+
+def propose_option(query: PrivateQuery, **option: str) -> str:
+    """Return in words how an option is added to a query."""
     if query.clause.form == "header":
-        return f"To run it all the same, add consent = true to OPTIONS{is_set}."
+        return f"add {' and '.join(f'{name} = {value}' for name, value in option.items())} to OPTIONS"
     verb = "write" if query.clause.form == "leading" else "end the private query with"
-    return f"To run it all the same, {verb} {_write_clause(query, consent='true')}{is_set}."
+    return f"{verb} {_write_clause(query, k=None, **option)}"
 
 
 def is_admitted(plan: Plan, left: BudgetVector, *, consents: bool = False) -> bool:

@@ -25,7 +25,7 @@ from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance, count_admitted, find_larger_part
-from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent
+from dpsql.report.consent import find_reach, has_consent, list_alternatives, needs_consent, propose_option
 from dpsql.sql.ir.statements import LiteralDomain
 from dpsql.terms import Terms
 
@@ -158,9 +158,18 @@ def explain_shortfall(
         if find_reach(plan) is not None and not has_consent(plan):  # what fits must be run, too
             fits = " or ".join(list_alternatives(plan, remaining, terms=terms))
             hint = f"{fits} would fit." if fits else "What is left is not enough for such a query, nor for a total."
+    hint = describe_offer(plan) + hint
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
+
+
+def describe_offer(plan: Plan) -> str:
+    """Return how to take what follows from a stored answer, as the start of a hint; "" where nothing is offered."""
+    if plan.offered is None:
+        return ""
+    how = propose_option(plan.query, reuse="true")
+    return f"For the {plan.offered.words}, which is free, {how}. "
 
 
 def _describe_short(worst: BudgetVector, remaining: BudgetVector, *, limit: BudgetVector) -> str:
@@ -210,6 +219,7 @@ def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> 
             f"{format_percent(own.percent_left)} is left."
         )
         hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
+        hint = next(filter(None, map(describe_offer, counting)), "") + hint
         raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=counting[0].query.clause.place)
 
 

@@ -21,15 +21,18 @@ from dpsql.plan.outer_select import (
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import publish
 from dpsql.report.balance import Balance, describe_outcome, read_balances, trace_rises
+from dpsql.report.stored_tables import StoredTables, answers_table
 from dpsql.sql.allow_list import AGGREGATES, FUNCTIONS, INTERVAL_ENDS, WINDOWS
 from dpsql.sql.analysis.plain_select import remove_rows
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.literals import Clock, system_clock
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
     OuterSelect,
     PrivateQuery,
     PublicQuery,
+    ShowAnswers,
     ShowBudget,
     ShowFunctions,
     ShowTables,
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
 
-FreeStatement = PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
+FreeStatement = PublicQuery | ShowAnswers | ShowBudget | ShowTables | ShowFunctions | Describe
 _CONSTANT_SECONDS = 10.0  # in which a statement without tables is computed
 
 
@@ -64,7 +67,9 @@ class FreeAnswers:
     evaluator: ResultEvaluator
     catalog: Catalog
     terms: Terms
+    stored: StoredTables
     public: PublicStatements | None = None
+    clock: Clock = system_clock
     _bound: dict[object, Columns] = field(default_factory=dict, repr=False, compare=False)
 
     def answer(self, statement: FreeStatement, stop: Stop | None = None) -> pa.Table:
@@ -72,6 +77,8 @@ class FreeAnswers:
         match statement:
             case PublicQuery():
                 return self._answer_public(statement, stop)
+            case ShowAnswers():
+                return answers_table(self.stored, read_balances(self.ledger, self.terms), now=self.clock())
             case ShowBudget():
                 return budget_table(read_balances(self.ledger, self.terms))
             case ShowTables():
@@ -82,6 +89,9 @@ class FreeAnswers:
                 return columns_table(self.catalog, self.terms, name=statement.table)
 
     def _answer_public(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
+        stored = self.stored.answer(query)
+        if stored is not None:
+            return stored
         if query.explained:
             return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
         if not has_scan(query):
@@ -214,7 +224,13 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
     return pa.table(
         {
             "name": pa.array([table.name for table in catalog.tables], pa.string()),
-            "kind": pa.array(["public" if table is None else "private" for table in private], pa.string()),
+            "kind": pa.array(
+                [
+                    table.stored_kind or ("public" if known is None else "private")
+                    for table, known in zip(catalog.tables, private, strict=True)
+                ],
+                pa.string(),
+            ),
             "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
             "max_groups_contributed": pa.array(
                 [table and table.max_groups_contributed for table in private], pa.int64()

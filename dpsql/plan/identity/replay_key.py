@@ -75,10 +75,10 @@ from dpsql.terms import Terms
 
 _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian", "gaussian_histogram")
 _OF_A_DOMAIN = ("peeling",)
-FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
+FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 1"
 _ELSEWHERE = frozenset(
     "assume consent domain fresh intervals max_groups_contributed max_items_contributed max_rows_contributed monotone "
-    "partitions".split()
+    "name partitions reuse".split()
 )  # options that are no part of a release, or that the key has in another form
 _WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
@@ -126,7 +126,8 @@ class Keys:
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
     under the `named` keys are of the same words with a mechanism of those that AUTO chooses among, or of the condition
     as 0.11 read it. `earlier` is the key that 0.11 gave to the question, where its statement means something else
-    today; "" where it does not.
+    today; "" where it does not. The `series` is the key of the questions that differ in k alone, and this k; None for a
+    question without one.
     """
 
     question: str
@@ -134,6 +135,7 @@ class Keys:
     similar: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     earlier: str = ""
+    series: tuple[str, int] | None = None
 
 
 def compute_keys(
@@ -161,8 +163,8 @@ def compute_keys(
         for name, option in query.clause.options.items()
         if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True) and (name, option.value) != default
     }
+    first = k if query.clause.shape == "top" else query.clause.shape
     rules = (
-        k if query.clause.shape == "top" else query.clause.shape,
         query.releases_counts,
         bound,
         min_units,
@@ -181,18 +183,24 @@ def compute_keys(
     # Relations are named in `counted` alone, so that parts which number them for themselves can be joined as text.
     counted = _write(_counted_fields(query))  # once: it walks over the whole of the query
     readings = (reread.readings,) if reread is not None and reread.readings else ()
-    start = f"{_write((QUESTION,))},{counted},{_write((*rules, *readings))}"
-    first, *others = (_digest(start, (ending,)) for ending in (own, *similar, *named))
+    rest = _write((*rules, *readings))
+    start = f'"{QUESTION}",{counted},{json.dumps(first)},{rest}'
+    ending = _write((own,))
+    question = hashlib.sha256(f"[{start},{ending}]".encode("ascii")).hexdigest()
+    others = [_digest(start, (options,)) for options in (*similar, *named)]
+    series = None
+    if isinstance(first, int) and query.partitions is None and not query.quantiles:
+        series = hashlib.sha256(f'["{SERIES}",{counted},{rest},{ending}]'.encode("ascii")).hexdigest(), first
     earlier = ""
     if reread is not None and reread.measures is not None:
-        as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), *rules))
+        as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), first, *rules))
         # If 0.11 counted the same rows the answer under its key is the answer, and else it tells that the meaning
         # changed.
         earlier = _digest(as_in_0_11, (own,))
         if reread.is_same:
             others, earlier = [*others, earlier], ""
     release = _digest(f"{_write((FORMAT,))},{counted}", _release_fields(plan))
-    return Keys(first, release, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier)
+    return Keys(question, release, tuple(others[: len(similar)]), tuple(others[len(similar) :]), earlier, series)
 
 
 def compute_release_key(plan: Plan, *, as_in_0_10: bool = False) -> str:

@@ -70,8 +70,8 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
     return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
 
 
-def pack_release(plan: Plan, release: Release) -> PackedRelease:
-    """Return the release of `plan` as the ledger settles it."""
+def pack_release(plan: Plan, release: Release, *, day: str) -> PackedRelease:
+    """Return the release of `plan`, drawn on a day in UTC, as the ledger settles it."""
     loss, terms = plan.price(release.loss), release.terms
     encoded: dict[str, object] = {  # as JSON has them, numbers exactly
         **{name: getattr(terms, name) for name in _PLAIN},
@@ -95,6 +95,10 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
         **({"known_before": release.known_before} if release.terms.known else {}),
         "terms": encoded,
         "keys": identify_keys(plan.query),
+        "day": day,
+        **({} if plan.series is None else {"series": plan.series}),
+        **({} if release.prefix is None else {"prefix": release.prefix.value}),
+        "columns": release.table.column_names,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()
@@ -106,6 +110,17 @@ def is_same_release(plan: Plan, stored: bytes) -> bool:
     """Return whether stored bytes are an answer that was drawn as `plan` draws one; True for damaged ones, too."""
     known = _read(stored)  # `unpack` refuses a damaged answer, which is not charged again in silence
     return known is None or _is_release_of(known[0], plan)
+
+
+def read_facts(stored: bytes) -> dict[str, Any] | None:
+    """Return the facts of a stored answer; None for one that is not whole."""
+    read = _read(stored)
+    return None if read is None else read[0]
+
+
+def read_terms(facts: dict[str, Any]) -> ReleaseTerms:
+    """Return the terms among the facts of a stored answer."""
+    return _decode_terms(facts["terms"])
 
 
 def _read(stored: bytes) -> tuple[dict[str, Any], bytes] | None:
@@ -131,7 +146,9 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     known, stream = read
-    if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
+    reused = plan.reused
+    is_it = known["key"] == reused.key if reused else known["key"] in (plan.key, *plan.named_keys)
+    if not is_it and (reused or not _is_release_of(known, plan)):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     canonical = _read_table(stream)
@@ -143,6 +160,8 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
     if "terms" in known:
         terms = _decode_terms(known["terms"])
+    if reused:
+        canonical, terms = canonical.slice(0, plan.k), replace(terms, k=plan.k)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
@@ -151,11 +170,17 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         terms=terms,
         loss=loss,
         items_charged=known["items"],
-        stopped_at_bottom=known["bottom"],
+        stopped_at_bottom=known["bottom"] and not (reused and canonical.num_rows == plan.k),
         chosen=chosen,
         legs=known.get("legs", ""),
-        known_before=known.get("known_before"),
+        known_before=None if reused else known.get("known_before"),  # it is a number of all rows
     )
+
+
+def list_columns(stored: bytes) -> list[str]:
+    """Return the columns of a stored answer as they were shown; none for an older answer."""
+    read = _read(stored)
+    return [] if read is None else list(read[0].get("columns", ()))
 
 
 def is_of_0_11(stored: bytes) -> bool:
@@ -302,7 +327,8 @@ class NamesOfAccount:
     """Names of one account, read from the ledger once; a later look reads what was stored since.
 
     The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
-    query that does not say whether it uses names does so `by_default`, or not.
+    query that does not say whether it uses names does so `by_default`, or not. The questions of each of the `series`
+    that were answered have their keys by their k.
     """
 
     ledger: Ledger
@@ -311,10 +337,13 @@ class NamesOfAccount:
     _earlier: dict[str, None] | None = None
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
+    series: dict[str, dict[int, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
-        """Return the query with the names of its keys that are known, if it may use any."""
+        """Look at what was stored since, and return the query with the known names of its keys, if it may use any."""
+        with self._lock:
+            self._read()
         known = query.clause.options.get("known")
         if not isinstance(query.domain, ReleasedDomain):  # of other queries, TOP k of all groups may use names
             is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
@@ -322,7 +351,6 @@ class NamesOfAccount:
             if not (is_wanted and is_ranked) or query.domain is not None or query.partitions is not None:
                 return query
         with self._lock:
-            self._read()
             if not self._found:
                 return query
             query = order_canonically(query)
@@ -347,6 +375,15 @@ class NamesOfAccount:
                 self._read()
         return self._earlier or ()
 
+    def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
+        """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
+
+        They may have been answered on another version of the data. Known are the answers that were stored when a query
+        was last completed.
+        """
+        with self._lock:
+            return sorted((each, key) for each, key in self.series.get(series, {}).items() if each > k)
+
     def _read(self) -> None:
         """Read the answers that were stored since the last look.
 
@@ -359,6 +396,9 @@ class NamesOfAccount:
             if found is None:
                 continue
             known, stream = found
+            if "series" in known:
+                series, k = known["series"]
+                self.series.setdefault(series, {})[k] = known["key"]
             keys = known.get("keys", ())
             if not keys:
                 earlier.update({} if "release" in known else {known["key"]: None})

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
@@ -287,6 +288,14 @@ class ReleaseSpec:
         return None if self.build_second is None else self.build_second()
 
 
+class PrefixLaw(Enum):
+    """How the first rows of a released order are distributed, beside an answer that was asked to be so short."""
+
+    EXACT = "exact"  # as that answer
+    LARGER = "larger"  # as that answer would be at the loss of the longer one
+    OTHER = "other"  # otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class MechanismOutput:
     """Result of a draw: rows of the engine's result in released order, their noisy counts, if any, and the loss.
@@ -295,7 +304,8 @@ class MechanismOutput:
     the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first, and
     `legs` says in words what each part of a mechanism of several parts did. `noises` are those of all measures where
     they depend on how many rows there are, and `total` is the noisy number of units where counts share one. With
-    `of_second_read` the rows are those of the second of two reads.
+    `of_second_read` the rows are those of the second of two reads. `prefix` says what the first rows are worth as an
+    answer, None where they are a set, or drawn together.
     """
 
     rows: tuple[int, ...]
@@ -309,6 +319,7 @@ class MechanismOutput:
     noises: tuple[CountNoise, ...] = ()
     total: NoisyTotal | None = None
     of_second_read: bool = False
+    prefix: PrefixLaw | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -37,6 +37,7 @@ from dpsql.plan.mechanisms.base import (
     ItemLoss,
     MechanismOutput,
     MechanismPlan,
+    PrefixLaw,
     ReleaseSpec,
     RowsRead,
     SpecReport,
@@ -176,6 +177,8 @@ class EvidentPeelingPlan(MechanismPlan):
             math.ceil(self.selection.items(chosen)) + self.price.count_items(len(rows)),
             stopped_at_bottom=len(rows) < self.selection.k,
             legs=legs,
+            # the gate, and the line for counts, depend on k
+            prefix=PrefixLaw.OTHER if self.selection.has_gate or self.price.counts else PrefixLaw.EXACT,
         )
         return leave_out_below_line(draw_measures(keys, groups, price=self.price, noise=noise), self.selection.k)
 
@@ -451,6 +454,7 @@ class KnownGroupsPlan(MechanismPlan):
             items,
             stopped_at_bottom=False,
             others=draw_others(rows, self.price, groups=groups, noise=noise),
+            prefix=PrefixLaw.OTHER,  # fewer of them might be chosen by another mechanism
         )
 
 

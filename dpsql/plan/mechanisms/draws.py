@@ -26,7 +26,16 @@ from dpsql.mechanisms import Noise, SharedTotal
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.gate import LOOK_SHARE, Gate, find_open_probability
 from dpsql.mechanisms.gaussian_threshold import share_false_alarm
-from dpsql.plan.mechanisms.base import CountNoise, Facts, Groups, ItemLoss, MechanismOutput, NoisyTotal, require_zcdp
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Facts,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    NoisyTotal,
+    PrefixLaw,
+    require_zcdp,
+)
 from dpsql.plan.mechanisms.record import MechanismRequest
 from dpsql.quantities import Delta, Rho
 
@@ -86,7 +95,14 @@ def charge_and_draw_selection(
     """Return the chosen rows, with their counts and other measures if the query releases them."""
     rows = chosen.positions
     items = chosen.steps + price.count_items(len(rows))
-    keys = MechanismOutput(rows, None, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
+    keys = MechanismOutput(
+        rows,
+        None,
+        price.loss(items, delta),
+        items,
+        stopped_at_bottom=chosen.stopped_at_bottom,
+        prefix=PrefixLaw.EXACT,  # the draws are one by one, and none depends on how many follow
+    )
     return draw_measures(keys, groups, price=price, noise=noise)
 
 
@@ -199,7 +215,8 @@ def close(
         return None
     item = price.rho(1).value
     items = math.ceil(gate.rho.value / item)
-    return MechanismOutput((), (), ZCDP(gate.rho, delta), items, stopped_at_bottom=True, legs=_CLOSED)
+    loss = ZCDP(gate.rho, delta)
+    return MechanismOutput((), (), loss, items, stopped_at_bottom=True, legs=_CLOSED, prefix=PrefixLaw.OTHER)
 
 
 def add_gate_loss(loss: ZCDP, gate: Gate | None) -> ZCDP:

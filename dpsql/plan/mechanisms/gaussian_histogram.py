@@ -32,6 +32,7 @@ from dpsql.plan.mechanisms.base import (
     Groups,
     MechanismOutput,
     MechanismPlan,
+    PrefixLaw,
     ReleaseSpec,
     RowsRead,
     SpecReport,
@@ -144,8 +145,24 @@ class GaussianHistogramPlan(MechanismPlan):
             drawn = keep_evident(drawn, groups.known, variance=chosen.variance)
         stopped, items = len(drawn.positions) < chosen.k, price.joint_items(chosen.k)
         loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
-        first = MechanismOutput(drawn.positions, drawn.counts, loss, items, stopped_at_bottom=stopped, legs=legs)
+        first = MechanismOutput(
+            drawn.positions,
+            drawn.counts,
+            loss,
+            items,
+            stopped_at_bottom=stopped,
+            legs=legs,
+            prefix=_read_prefix_law(is_evident=self.evident),
+        )
         return charge_and_draw_others(first, groups, price=price, noise=noise)
+
+
+def _read_prefix_law(*, is_evident: bool) -> PrefixLaw:
+    """Return the law of the first rows: the threshold depends on the rho of all k rows, and on k in no other way.
+
+    Names that must be evident are left out after the cut at k.
+    """
+    return PrefixLaw.OTHER if is_evident else PrefixLaw.LARGER
 
 
 @refuse_out_of_range
@@ -251,7 +268,15 @@ class WeightedGaussianPlan(MechanismPlan):
             released = keep_evident(released, groups.known, variance=chosen.variance)
         drawn = released.positions
         loss, legs = add_gate_loss(chosen.loss, self.gate), describe_opened(self.gate)
-        keys = MechanismOutput(drawn, None, loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k, legs=legs)
+        keys = MechanismOutput(
+            drawn,
+            None,
+            loss,
+            chosen.k,
+            stopped_at_bottom=len(drawn) < chosen.k,
+            legs=legs,
+            prefix=_read_prefix_law(is_evident=self.evident),
+        )
         return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 
@@ -386,7 +411,10 @@ class DomainDiscoveryPlan(MechanismPlan):
         rows = drawn.positions
         loss, legs = add_gate_loss(chosen.loss(drawn), self.gate), describe_opened(self.gate)
         items = math.ceil(loss.rho.value / self.price.rho(1).value)
-        keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=len(rows) < chosen.k, legs=legs)
+        # Without the second stage the rows are in the order of their weights, in which fewer would not have been.
+        law = PrefixLaw.LARGER if len(drawn.domain) > chosen.k else PrefixLaw.OTHER
+        stopped = len(rows) < chosen.k
+        keys = MechanismOutput(rows, None, loss, items, stopped_at_bottom=stopped, legs=legs, prefix=law)
         return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 
 

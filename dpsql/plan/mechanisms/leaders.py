@@ -39,6 +39,7 @@ from dpsql.plan.mechanisms.base import (
     ItemLoss,
     MechanismOutput,
     MechanismPlan,
+    PrefixLaw,
     ReleaseSpec,
     SpecReport,
     sqrt_rounded_down,
@@ -149,7 +150,8 @@ class ChosenLimitedDomainPlan(LimitedDomainPlan):
         first = replace(groups, counts=groups.counts[read], others=tuple(each[read] for each in groups.others))
         drawn = leaders.draw(first, noise)
         items = drawn.items + _K_BAR_CHOICE
-        return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
+        loss = self.price.loss(items, self.selection.delta)  # the candidates of k_bar depend on k
+        return replace(drawn, loss=loss, items=items, chosen=k_bar, prefix=PrefixLaw.OTHER)
 
 
 def _set_parameters(request: MechanismRequest, k_bar: int) -> LimitedDomain:
@@ -243,7 +245,12 @@ class LaplaceLimitedDomainPlan(MechanismPlan):
         drawn = chosen.select(Histogram.of_leaders(tuple(groups.counts.tolist()), chosen.k_bar), noise)
         items = self.price.joint_items(chosen.k)
         first = MechanismOutput(
-            drawn.positions, drawn.counts, chosen.loss(drawn), items, stopped_at_bottom=drawn.stopped_at_bottom
+            drawn.positions,
+            drawn.counts,
+            chosen.loss(drawn),
+            items,
+            stopped_at_bottom=drawn.stopped_at_bottom,
+            prefix=PrefixLaw.OTHER,
         )
         return charge_and_draw_others(first, groups, price=self.price, noise=noise)
 

@@ -23,6 +23,7 @@ from dpsql.plan.mechanisms.base import (
     Groups,
     MechanismOutput,
     MechanismPlan,
+    PrefixLaw,
     ReadAgain,
     ReleaseSpec,
     SpecReport,
@@ -144,6 +145,7 @@ class TwoLooksPlan(MechanismPlan):
                     legs=f"{looked}; {answerer.value}: {len(drawn.positions)}",
                     noises=noises,
                     of_second_read=True,
+                    prefix=PrefixLaw.OTHER,
                 )
                 return charge_and_draw_others(keys, groups, price=self.price, noise=noise)
             case Answerer.DISCOVERY:
@@ -159,6 +161,7 @@ class TwoLooksPlan(MechanismPlan):
             math.ceil(looks.items(answerer, loss)),
             stopped_at_bottom=len(rows) < looks.k,
             legs=f"{looked}; {answerer.value}: {len(rows)}",
+            prefix=PrefixLaw.OTHER,  # which mechanism answers depends on k
         )
         return replace(charge_and_draw_counts(keys, groups, price=self.price, noise=noise), of_second_read=True)
 
@@ -175,6 +178,7 @@ class TwoLooksPlan(MechanismPlan):
             math.ceil(looks.items(answerer, loss)),
             stopped_at_bottom=selected.stopped_at_bottom,
             legs=f"{looked}; {answerer.value}: {len(selected.positions)}",
+            prefix=PrefixLaw.EXACT,  # of the limited domain behind the looks, whose noise is not theirs
         )
         return charge_and_draw_counts(keys, groups, price=self.price, noise=noise)
 

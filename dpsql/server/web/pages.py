@@ -487,6 +487,7 @@ def _budget(balance: Balance) -> dict[str, object]:
         "tiles": balance.tiles,
         "by": balance.by,
         "answers": balance.answers,
+        "published": balance.published,
         "lines": balance.details(),
     }
 

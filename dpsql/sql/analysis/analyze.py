@@ -45,6 +45,7 @@ from dpsql.sql.ir.statements import (
     Describe,
     OuterSelect,
     PrivateQuery,
+    ShowAnswers,
     ShowBudget,
     ShowFunctions,
     ShowTables,
@@ -59,9 +60,14 @@ from dpsql.sql.syntax.implied import EXPLICIT, ImpliedClause, StandardSQL, add_c
 
 _WITHOUT_CLAUSE = frozenset(["not-private", "wrapping"])  # what is said of a statement that lacks a clause
 _NOT_OF_CLAUSE = frozenset(["nothing-private", "clause"])  # what is said of one in a place where it means nothing
-_Show = ShowBudget | ShowTables | ShowFunctions
+_Show = ShowBudget | ShowTables | ShowAnswers | ShowFunctions
 _COMMANDS = frozenset(["show", "describe", "desc"])
-_SHOWS: dict[str, _Show] = {"budget": ShowBudget(), "tables": ShowTables(), "functions": ShowFunctions()}
+_SHOWS: dict[str, _Show] = {
+    "answers": ShowAnswers(),
+    "budget": ShowBudget(),
+    "functions": ShowFunctions(),
+    "tables": ShowTables(),
+}
 MAX_STATEMENTS = 64
 MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement, and of the values of its parameters
 _VALUES = frozenset([type(None), bool, int, float, Decimal, str, bytes, date, time, datetime])
@@ -241,7 +247,7 @@ def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Desc
         words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
         if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
             return show
-        hint = "Write SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
+        hint = "Write SHOW TABLES, SHOW ANSWERS, SHOW FUNCTIONS, SHOW BUDGET, or DESCRIBE and a table."
         raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
     kinds = [token.token_type.name for token in tokens[1:]]
     names = [token.text for token in tokens[1::2]]

@@ -55,6 +55,7 @@ from dpsql.sql.ir.scope import (
     is_connected,
     list_names,
     propose_name,
+    refuse_stored,
 )
 from dpsql.sql.ir.transforms import canonicalize
 from dpsql.sql.ir.tree import (
@@ -291,6 +292,8 @@ class Sources:
         if table is None:
             hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
+        if table.stored_kind:  # the engine does not have it; `read_outer_select` reads it where nothing private is read
+            raise refuse_stored(table, self.reader.place(node))
         number = self._number(node, is_table=True)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         keys = dict[str, frozenset[RowKey]]()  # of the columns that are the key or the column of a link

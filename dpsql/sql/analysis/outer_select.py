@@ -28,7 +28,7 @@ from dpsql.sql.analysis.ranked_statements import RankedSelect, computes_around, 
 from dpsql.sql.coercion import make_literal
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import UnboundParameter
-from dpsql.sql.ir.scope import list_names, propose_text
+from dpsql.sql.ir.scope import ENDED, STORED, list_names, propose_text
 from dpsql.sql.ir.statements import Clause, OuterSelect, PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, NULL, Expression, Literal
 from dpsql.sql.lexer import ScannedStatement, Value, ascii_lower, check_tokens
@@ -50,7 +50,7 @@ _OF_SELECTION = frozenset(  # options that have no meaning for a total
 )
 
 
-def read_outer_select(  # noqa: C901 - one rule after another
+def read_outer_select(  # noqa: C901, PLR0912 - one rule after another
     request: AnalysisRequest, parser: SelectParser, *, otherwise: Refusal | Unsupported
 ) -> OuterSelect | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it.
@@ -123,6 +123,8 @@ def read_outer_select(  # noqa: C901 - one rule after another
     if computed and not is_better:  # the refusal of a private query may explain more than that of what is around it
         is_arithmetic = otherwise.code in {"aggregate", "syntax"}
         is_better = other.code == "interval-end" or (other.code == "syntax" and not is_arithmetic)
+    if otherwise.code in {STORED, ENDED}:
+        is_better = otherwise.code == ENDED or bool(found)
     raise otherwise if is_better else other
 
 

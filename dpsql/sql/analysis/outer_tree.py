@@ -32,7 +32,7 @@ from dpsql.sql.analysis.outer_columns import read_kind as _kind
 from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends, clip_shares
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import propose_name
+from dpsql.sql.ir.scope import propose_name, refuse_stored
 from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import BIGINT, FromWhere, Literal, Scan, stored_column
 from dpsql.sql.lexer import ascii_lower
@@ -438,6 +438,8 @@ def _rename(walk: _Walk, node: Tree, *, ctes: frozenset[str]) -> None:
         reason = "A SELECT over the answer of a private query may read no private table besides."
         hint = f"Ask about the table inside, {ASK_INSIDE}, or in a statement of its own."
         raise Refusal("wrapping", reason, hint=hint, place=walk.place)
+    if table.has_ended:
+        raise refuse_stored(table, walk.place)
     walk.public[table.name] = table
     _set_path(node, _public_path(table.name))
 
@@ -458,11 +460,8 @@ def _public_path(name: str) -> tuple[str, str, str]:
 
 def _fetch(table: Table, walk: _Walk) -> PublicQuery:
     """Return the query for the columns of a public table that the SELECT may name; a constant where it names none."""
-    wanted = [
-        (name, type_)
-        for name, type_ in table.columns
-        if walk.takes_all or ascii_lower(name) in walk.names or ascii_lower(table.name.rpartition(".")[2]) in walk.names
-    ]
+    takes_all = walk.takes_all or bool(table.stored_kind) or ascii_lower(table.name.rpartition(".")[2]) in walk.names
+    wanted = [(name, type_) for name, type_ in table.columns if takes_all or ascii_lower(name) in walk.names]
     outputs = tuple(stored_column(1, name, type_=type_) for name, type_ in wanted) or (Literal(1, BIGINT),)
     names = tuple(name for name, _ in wanted) or ("1",)
     return PublicQuery(names=names, outputs=outputs, body=FromWhere(Scan(1, table.path), None))

@@ -92,7 +92,9 @@ class Table:
     read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
     that the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's
     bound of the rows of a unit in a group, None without one, and `bounds` those of the sums of a unit's values in a
-    group: column, least and most.
+    group: column, least and most. The rows of a table with a `stored_kind` are in the ledger: it is an "answer" under
+    its name, or "published" with a `comment`. One that `has_ended` is the answer of an earlier data version, and its
+    comment is the query.
     """
 
     name: str
@@ -105,6 +107,9 @@ class Table:
     budget_by: str | None = None
     rows: int | None = None
     bounds: tuple[tuple[str, Fraction, Fraction], ...] = ()
+    stored_kind: str = ""
+    has_ended: bool = False
+    comment: str = ""
 
     def find_bounds(self, column: str) -> tuple[Fraction, Fraction] | None:
         """Return what one unit's values of a column add up to in a group, by its name without regard to ASCII case."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
-from dpsql.sql.ir.catalog import HOME, PUBLIC, RowKey
+from dpsql.sql.ir.catalog import HOME, PUBLIC, RowKey, Table
 from dpsql.sql.ir.tree import (
     BOOLEAN,
     Call,
@@ -185,6 +185,19 @@ class Scope:
 
 
 # Part 2: hints for names that are not there.
+
+
+STORED, ENDED = "stored-table", "answer-ended"  # codes of refusals, by which their readers know them
+
+
+def refuse_stored(table: Table, place: Place | None) -> Refusal:
+    """Return the refusal of a stored table: in a private query, or of an answer of an earlier data version."""
+    if table.has_ended:
+        reason = f"The answer {table.name} is of an earlier version of the data."
+        hint = f"Run its query again: {table.comment}"
+        return Refusal(ENDED, reason, hint=hint, place=place)
+    hint = "Write the private query in a subquery of FROM or a CTE, and join it with what is stored."
+    return Refusal(STORED, "A private query cannot read an answer or a published table.", hint=hint, place=place)
 
 
 def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:

@@ -491,6 +491,11 @@ class ShowBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowAnswers:
+    """SHOW ANSWERS."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShowFunctions:
     """SHOW FUNCTIONS."""
 
@@ -507,4 +512,4 @@ class Describe:
     table: str
 
 
-Statement = PrivateQuery | OuterSelect | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
+Statement = PrivateQuery | OuterSelect | PublicQuery | ShowBudget | ShowTables | ShowAnswers | ShowFunctions | Describe

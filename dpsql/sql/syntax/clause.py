@@ -82,14 +82,16 @@ _OPTION_EXAMPLES = {
     "max_rows_contributed": "5",
     "mechanism": "auto",
     "monotone": "true",
+    "name": "'weekly'",
     "partitions": "['DE', 'FR']",
     "prefer": "5",
+    "reuse": "true",
 }
 OPTIONS = frozenset(_OPTION_EXAMPLES)
 _OPTION_TYPES = {
     **dict.fromkeys(["delta", "epsilon"], DOUBLE),
     **dict.fromkeys(["k_bar", *(f"max_{each}_contributed" for each in ("groups", "items", "rows"))], BIGINT),
-    **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone"], BOOLEAN),
+    **dict.fromkeys(["consent", "fresh", "gate", "known", "monotone", "reuse"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _SOME_TEXT = TypedLiteral("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
@@ -105,10 +107,12 @@ _HEADER_EXAMPLES = {
     "max_groups_contributed": "3",
     "max_rows_contributed": "5",
     "min_privacy_units_per_group": "50",
+    "name": "'weekly'",
     "privacy_unit_column": "user_id",
+    "reuse": "true",
 }
 # which are options of the clause, too
-_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed"])
+_OWN_NAMES = frozenset(["consent", "domain", "max_groups_contributed", "max_rows_contributed", "name", "reuse"])
 _STRATEGIES: Mapping[object, Literal["public", "threshold"]] = {
     "public_groups": "public",
     "laplace_threshold": "threshold",
@@ -172,7 +176,7 @@ def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) 
         first = next((kind for kind in kinds if kind != "L_PAREN"), "")
         is_select = first in {"SELECT", "WITH"} and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
     if not is_select:
-        reason = "Only SELECT, EXPLAIN, SHOW TABLES, SHOW FUNCTIONS, SHOW BUDGET and DESCRIBE are statements here."
+        reason = "Only SELECT, EXPLAIN, SHOW and DESCRIBE are statements here."
         hint = "Begin with SELECT or WITH; SHOW TABLES lists what can be asked."
         raise Refusal("not-a-query", reason, hint=hint, place=statement.place(tokens[0]))
     if "SEMICOLON" in kinds:

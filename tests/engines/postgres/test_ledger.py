@@ -22,6 +22,7 @@ from dpsql.ledger import Division, Request
 from dpsql.ledger import postgres_server as tables
 from dpsql.ledger.postgres_ledger import PostgresLedger, verify
 from dpsql.ledger.postgres_server import because
+from dpsql.ledger.record import TableContent
 from dpsql.quantities import Delta, Epsilon, Rho
 
 # what stays
@@ -155,7 +156,7 @@ CHANGES = {
         "UPDATE balances SET body = 'no json'",
         "UPDATE balances SET body = replace(body, '1/2', '-1/2')",
     ],
-    "ledger-newer": ["UPDATE terms SET version = 5", "UPDATE terms SET version = 5; CREATE TABLE more (i integer)"],
+    "ledger-newer": ["UPDATE terms SET version = 6", "UPDATE terms SET version = 6; CREATE TABLE more (i integer)"],
     "not-a-ledger": ["ALTER TABLE terms RENAME TO terms_of_mine", "ALTER TABLE terms RENAME version TO other"],
 }
 
@@ -176,7 +177,7 @@ def test_a_schema_of_something_else_is_left_alone(place: Place) -> None:
 
 def test_a_ledger_that_a_newer_dpsql_took_over_while_it_is_open_is_not_written(rich: Place) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
-        rich.run("UPDATE terms SET version = 5")
+        rich.run("UPDATE terms SET version = 6")
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-newer"
 
 
@@ -319,6 +320,20 @@ def test_a_role_that_may_change_the_terms_need_own_nothing(rich: Place, role: st
     assert verify(url).events == 11
 
 
+def test_the_owner_takes_a_ledger_over_for_stored_tables_and_roles_use_them(rich: Place, role: str) -> None:
+    server().run(*recipe(rich.schema, role))
+    url, content = server().url(rich.schema, role), TableContent("SELECT 1", b"rows", "a question")
+    with closing(PostgresLedger.open(url)) as ledger:
+        assert code_of(lambda: ledger.name_answer("weekly", content, account="ana")) == "ledger-older"
+    with closing(PostgresLedger.open(rich.url)) as ledger:
+        ledger.publish("monthly", content, account=None)
+    assert rich.rows("SELECT version FROM terms") == [(tables.VERSION,)]
+    with closing(PostgresLedger.open(url)) as ledger:
+        ledger.name_answer("weekly", content, account="ana")
+        assert [ledger.read_table(each.number) for each in ledger.tables()[1]] == [content, content]
+    verify(rich.url)
+
+
 def test_the_owner_takes_a_ledger_over_for_budgets_of_values_and_roles_use_them(rich: Place, role: str) -> None:
     server().run(*recipe(rich.schema, role))
     url, division = server().url(rich.schema, role), Division("rule", "data")
@@ -326,7 +341,7 @@ def test_the_owner_takes_a_ledger_over_for_budgets_of_values_and_roles_use_them(
         assert code_of(lambda: ledger.divide(division)) == "ledger-older"
     with closing(PostgresLedger.open(rich.url)) as ledger:
         ledger.divide(division)
-    assert rich.rows("SELECT version FROM terms") == [(tables.VERSION,)]
+    assert rich.rows("SELECT version FROM terms") == [(tables.DIVISIONS,)]
     with closing(PostgresLedger.open(url)) as ledger:
         ledger.divide(division)
         ledger.reserve(replace(ASK, values=("a",), division=division))

@@ -166,9 +166,9 @@ def test_every_format_says_what_still_fits(folder: Path) -> None:
         ("totals", 98),
         ("series of 12 months", 8),
     ]
-    assert "free" not in body  # nobody has the answers of all accounts
+    assert body["free"] == {"stored_answers": None, "published_tables": 0}  # nobody has the answers of all accounts
     alice = json.loads(run(folder, "budget", "--policy", "policy.toml", "--analyst", "alice", "--format", "json")[1])
-    assert alice["free"] == {"stored_answers": 2}
+    assert alice["free"] == {"stored_answers": 2, "published_tables": 0}
     out = run(folder, "budget", "--policy", "policy.toml", "--analyst", "alice", "--format", "csv")[1]
     header, *rows = csv.reader(out.splitlines())
     assert header == ["measure", "granted", "spent", "reserved", "remaining"]

@@ -19,6 +19,7 @@ from dpsql.ledger.record import Event
 BOB = Account("bob", BUDGET)
 ACCOUNTS = (None, ALICE, BOB)
 KEYS = ("", "k1", "k2", "k3", 'a "key":"k1"')
+TEXTS = {"k1": "of two parts \ud800", "k2": "of two parts \ud800"}  # of one statement, with a lone surrogate
 SMALL = BudgetVector(ITEM.refundable / 1000, ITEM.permanent / 1000)
 
 
@@ -34,7 +35,8 @@ def act(ledger: Ledger, some: random.Random, *, held: list[Reservation]) -> None
     if chosen < 0.015:
         ledger.bump("a new version")
     elif chosen < 0.6 or not held:
-        request = Request("q", SMALL, some.choice(ACCOUNTS), some.choice(KEYS), repeated=some.random() < 0.5)
+        key = some.choice(KEYS)
+        request = Request(TEXTS.get(key, key), SMALL, some.choice(ACCOUNTS), key, repeated=some.random() < 0.5)
         made = ledger.reserve(request)
         held += [made] if isinstance(made, Reservation) else []
     else:
@@ -45,7 +47,7 @@ def act(ledger: Ledger, some: random.Random, *, held: list[Reservation]) -> None
 
 def count_by_looking(ledger: Ledger, account: Account | None) -> int:
     name = None if account is None else account.name
-    return sum(ledger.stored(key, name) is not None for key in KEYS if key)
+    return len({TEXTS.get(key, key) for key in KEYS if key and ledger.stored(key, name) is not None})
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -69,7 +71,7 @@ def test_the_count_is_that_of_the_answers_that_are_found(
         assert [anew.of(name) for name in (None, "alice", "bob")] == [
             ledger.count_answers(name) for name in (None, "alice", "bob")
         ]
-    assert counts >= {0, 1, 2, 3}
+    assert counts == {0, 1, 2, 3}
 
 
 def test_another_session_and_another_process_count_the_same(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_each_event_is_read_once_and_all_again_after_an_interrupt(monkeypatch: p
             super().read(events)
 
     def ask(key: str) -> None:
-        made = ledger.reserve(Request("q", SMALL, ALICE, key))
+        made = ledger.reserve(Request(key, SMALL, ALICE, key))
         assert isinstance(made, Reservation)
         made.settle(SMALL.refundable, "d", answer=b"answer")
 

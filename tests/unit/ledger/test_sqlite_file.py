@@ -137,7 +137,7 @@ def test_another_applications_database_is_refused_and_left_alone(path: Path, hea
 
 def test_a_newer_version_is_refused(made: Path) -> None:
     with raw(made) as connection:
-        connection.execute("PRAGMA user_version = 7")
+        connection.execute("PRAGMA user_version = 8")
     assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-newer"
 
 

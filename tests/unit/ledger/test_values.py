@@ -36,10 +36,10 @@ def test_an_old_file_gets_budgets_of_values(path: Path, name: str) -> None:
     shutil.copy(Path(__file__).with_name(name), path)
     with closing(SQLiteLedger.open(path)) as ledger:
         before, entries = ledger.state(), ledger.entries()
-        assert version_of(path) < tables.VERSION  # an earlier dpsql still reads it
+        assert version_of(path) < tables.WITH_DIVISIONS  # an earlier dpsql still reads it
         assert ledger.division is None
         ledger.divide(divide_by())
-        assert version_of(path) == tables.VERSION
+        assert version_of(path) == tables.WITH_DIVISIONS
         assert (ledger.state(), ledger.entries()) == (before, entries)
         left = ledger.budget.refundable - before.spent - before.reserved
         ask(ledger, "a", worst=BudgetVector(left, 0))
@@ -55,7 +55,7 @@ def test_a_ledger_without_values_keeps_its_version(path: Path) -> None:
     with opened(path) as ledger:
         ledger.reserve(ASK).settle(Fraction(0), "d")
         ledger.bump("other data")
-    assert version_of(path) < tables.VERSION
+    assert version_of(path) < tables.WITH_DIVISIONS
 
 
 def test_a_backup_has_the_values(path: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ GENEROUS = dpsql.Policy(  # a group of two units is all but sure to be released
     limits=dpsql.Limits(max_epsilon=100),
 )
 SALTS = (1, 2)
+packed = functools.partial(pack_release, day="2026-11-29")
 OPTIONS = ["epsilon = 100, delta = 0.4", "epsilon = 2, delta = 0.4", "epsilon = 20, max_groups_contributed = 3"]
 
 
@@ -106,7 +107,7 @@ def test_what_one_query_stored_is_the_direct_answer_to_another_of_its_key(
     assert compute_release_key(asked) == compute_release_key(again)
     seed = random.randrange(2**32)
     first, second = released(asked, seed), released(again, seed)
-    found = unpack(again, pack_release(asked, first).answer)
+    found = unpack(again, packed(asked, first).answer)
     assert plain(found.table) == plain(second.table)
     assert plain(found.canonical) == plain(first.canonical) == plain(second.canonical)
     assert (found.loss, found.items_charged, found.stopped_at_bottom) == (
@@ -124,7 +125,7 @@ def test_every_type_of_key_comes_back_whole(key: str) -> None:
     first = released(plan, 1)
     assert first.canonical.num_rows > 1
     assert first.canonical.column("key_1").null_count == 1
-    found = unpack(plan, pack_release(plan, first).answer)
+    found = unpack(plan, packed(plan, first).answer)
     assert found.canonical.schema == first.canonical.schema
     assert plain(found.table) == plain(first.table)
 
@@ -132,7 +133,7 @@ def test_every_type_of_key_comes_back_whole(key: str) -> None:
 def test_infinite_times_and_nan_are_among_them() -> None:
     for key, extreme in (("day", 2**31 - 1), ("ts", 2**63 - 1), ("d", float("nan"))):
         plan = plan_of(f"SELECT {key} FROM nasty GROUP BY 1 TOP 60 PRIVATE WITH ({OPTIONS[0]})")
-        assert repr(extreme) in plain(unpack(plan, pack_release(plan, released(plan, 1)).answer).canonical)
+        assert repr(extreme) in plain(unpack(plan, packed(plan, released(plan, 1)).answer).canonical)
 
 
 def test_the_canonical_table_is_what_was_drawn_in_its_order() -> None:
@@ -162,7 +163,7 @@ def test_a_known_domain_with_candidates_nobody_is_in() -> None:
         "TOP 5 PRIVATE WITH (epsilon = 2, domain = ['nobody', 'a', ''])"
     )
     first = released(plan, 2)
-    found = unpack(plan, pack_release(plan, first).answer)
+    found = unpack(plan, packed(plan, first).answer)
     assert plain(found.table) == plain(first.table)
     assert (found.items_charged, found.stopped_at_bottom, found.loss.delta.value) == (3, False, 0)
 
@@ -170,7 +171,7 @@ def test_a_known_domain_with_candidates_nobody_is_in() -> None:
 def test_nothing_released_is_stored_and_found() -> None:
     plan = plan_of("SELECT t, COUNT(DISTINCT unit) AS n FROM nasty WHERE unit < 0 GROUP BY t TOP 5 PRIVATE")
     first = released(plan, 3)
-    found = unpack(plan, pack_release(plan, first).answer)
+    found = unpack(plan, packed(plan, first).answer)
     assert found.canonical.num_rows == 0
     assert found.canonical.schema == first.canonical.schema
     assert (found.items_charged, found.stopped_at_bottom) == (1, True)
@@ -191,7 +192,7 @@ def test_nothing_is_stored_but_what_was_released() -> None:
     def execute(statement: Statement) -> Exact:
         return Exact(con.sql(statement.sql, params=list(statement.parameters)).to_arrow_table())
 
-    stored = pack_release(plan, release(plan, Exact(exact), noise=SeededNoise(1), execute=execute)).answer
+    stored = packed(plan, release(plan, Exact(exact), noise=SeededNoise(1), execute=execute)).answer
     assert b"a1" in stored
     assert b"VICTIM" not in stored
 
@@ -213,7 +214,7 @@ def refused(plan: Plan, stored: bytes) -> LedgerError:
 
 def test_every_damaged_byte_is_noticed() -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack_release(plan, released(plan, 5)).answer
+    stored = packed(plan, released(plan, 5)).answer
     for at in range(len(stored)):
         refused(plan, stored[:at] + bytes([stored[at] ^ 1]) + stored[at + 1 :])
         refused(plan, stored[:at])
@@ -223,8 +224,8 @@ def test_every_damaged_byte_is_noticed() -> None:
 
 def test_other_bytes_and_other_versions_are_refused() -> None:
     plan = plan_of(PLAN_TEXT)
-    stored, drawn = pack_release(plan, released(plan, 5)).answer, released(plan, 5)
-    alone = pack_release(plan, replace(drawn, terms=replace(drawn.terms, total=None))).answer
+    stored, drawn = packed(plan, released(plan, 5)).answer, released(plan, 5)
+    alone = packed(plan, replace(drawn, terms=replace(drawn.terms, total=None))).answer
     assert (stored[:15], alone[:15]) == (b"dpsql release 2", b"dpsql release 1")
     for other in (
         b"",
@@ -249,13 +250,13 @@ def test_other_bytes_and_other_versions_are_refused() -> None:
     ],
 )
 def test_the_release_of_another_query_is_refused(other: str) -> None:
-    stored = pack_release(plan_of(PLAN_TEXT), released(plan_of(PLAN_TEXT), 5)).answer
+    stored = packed(plan_of(PLAN_TEXT), released(plan_of(PLAN_TEXT), 5)).answer
     assert "another query" in refused(plan_of(other), stored).reason
 
 
 def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack_release(plan, released(plan, 5)).answer
+    stored = packed(plan, released(plan, 5)).answer
     monkeypatch.setattr("dpsql.plan.identity.replay_key.FORMAT", "dpsql replay 0")
     monkeypatch.setattr("dpsql.plan.identity.replay_key.QUESTION", "dpsql question 0")
     refused(plan_of(PLAN_TEXT), stored)

@@ -280,7 +280,7 @@ def test_a_broad_list_and_then_a_filter_in_plain_words() -> None:
 class _Earlier:
     """The plans of today, whose releases are stored as an earlier version did."""
 
-    def __init__(self, pack: Callable[[planning.Plan, planning.Release], planning.PackedRelease]) -> None:
+    def __init__(self, pack: Callable[..., planning.PackedRelease]) -> None:
         self.pack_release = pack
 
     def __getattr__(self, name: str) -> object:
@@ -290,8 +290,8 @@ class _Earlier:
 def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """As 0.11 stored it: the same question, whose terms say nothing of a line, nor how many names were known."""
 
-    def earlier(plan: planning.Plan, release: planning.Release) -> planning.PackedRelease:
-        packed = planning.pack_release(plan, release)
+    def earlier(plan: planning.Plan, release: planning.Release, *, day: str) -> planning.PackedRelease:
+        packed = planning.pack_release(plan, release, day=day)
         _, _, content = packed.answer.partition(b"\n")
         facts, _, table = content.partition(b"\n")
         known = json.loads(facts)

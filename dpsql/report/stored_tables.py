@@ -1,0 +1,213 @@
+"""Tables that the ledger stores: answers by the names of their account, and published tables, which everybody reads.
+
+Their rows were charged for when they were drawn, so that a SELECT over them is free. They are tables of the catalog:
+
+    answers.weekly             the answer that this account named 'weekly', on the present version of the data
+    weekly                     the last one that was published under this name
+    "weekly@2026-11-27"        that of a day, in UTC; "weekly@2026-11-27#2" is the second of the day
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from dpsql.engines.arrow_types import find_type_name
+from dpsql.errors import Place, Refusal
+from dpsql.ledger.base_ledger import Ledger, find_named, refuse_taken
+from dpsql.ledger.record import StoredTable, TableContent
+from dpsql.plan import Plan
+from dpsql.plan.identity.stored_release import list_columns
+from dpsql.plan.outer_select import OuterSelectView, ResultView
+from dpsql.report.balance import trace_rises
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.statements import PublicQuery
+from dpsql.sql.ir.tree import Scan, parse_type
+from dpsql.sql.lexer import ascii_lower
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.report.balance import Balance
+
+ANSWERS = "answers"  # the schema of named answers
+_STORED = "dpsql stored"  # first part of the path of a stored table, which no engine has
+_NAME = re.compile(r"[^\W\d]\w{0,62}")
+
+
+@dataclass(slots=True)
+class StoredTables:
+    """Stored tables that an account may read; the content of each is read from the ledger once."""
+
+    ledger: Ledger
+    account: str | None
+    _contents: dict[int, TableContent] = field(default_factory=dict)
+    _tables: dict[int, pa.Table] = field(default_factory=dict)
+
+    def list_tables(self, stored: tuple[int, Sequence[StoredTable]]) -> tuple[Table, ...]:
+        """Return those that the account may read as tables of the catalog, the published ones first.
+
+        `stored` is what the ledger has, and the present version of the data.
+        """
+        version, tables = stored
+        found = {ascii_lower(name): self._describe(name, each) for name, each in name_versions(tables)}
+        for each in tables:
+            if not each.is_published and each.account == self.account:
+                name, has_ended = f"{ANSWERS}.{each.name}", each.data_version != version
+                found[ascii_lower(name)] = self._describe(name, each, has_ended=has_ended)
+        return tuple(found.values())
+
+    def _describe(self, name: str, stored: StoredTable, *, has_ended: bool = False) -> Table:
+        columns = tuple((each.name, parse_type(find_type_name(each.type))) for each in self.read(stored.number).schema)
+        content = self._contents[stored.number]
+        comment = content.text if has_ended else content.comment
+        path = (_STORED, str(stored.number))
+        kind = "published" if stored.is_published else "answer"
+        return Table(name, path, columns, None, stored_kind=kind, has_ended=has_ended, comment=comment)
+
+    def answer(self, query: PublicQuery) -> pa.Table | None:
+        """Return the columns of a stored table that a query fetches; None for a query that reads another table."""
+        scan = query.body.source
+        if not isinstance(scan, Scan) or scan.path[0] != _STORED:
+            return None
+        table = self.read(int(scan.path[1]))
+        names = [name for name in query.names if name in table.column_names]
+        return table.select(names) if names else _count_rows(table, query.names[0])
+
+    def read(self, number: int) -> pa.Table:
+        """Return the rows of the stored table of this number."""
+        import pyarrow as pa
+
+        if number not in self._tables:
+            self._contents[number] = self.ledger.read_table(number)
+            with pa.ipc.open_stream(self._contents[number].stream) as reader:
+                self._tables[number] = reader.read_all()
+        return self._tables[number]
+
+    def find_text(self, number: int) -> str:
+        """Return the words of the query of a stored table."""
+        self.read(number)
+        return self._contents[number].text
+
+
+def name_versions(tables: Sequence[StoredTable]) -> Iterator[tuple[str, StoredTable]]:
+    """Yield the published tables with their names: the last of each under its own, and each with its day."""
+    last, days = dict[str, StoredTable](), defaultdict[tuple[str, str], list[StoredTable]](list)
+    for stored in tables:
+        if stored.is_published:
+            last[ascii_lower(stored.name)] = stored
+            days[ascii_lower(stored.name), f"{stored.at.astimezone(UTC):%Y-%m-%d}"].append(stored)
+    for stored in last.values():
+        yield stored.name, stored
+    for (_, day), all_of_day in days.items():
+        for at, stored in enumerate(all_of_day, 1):
+            yield f"{stored.name}@{day}" + (f"#{at}" if at > 1 else ""), stored
+
+
+def _count_rows(table: pa.Table, name: str) -> pa.Table:
+    """Return a column of ones, as many as a table has rows."""
+    import pyarrow as pa
+
+    return pa.table({name: pa.array([1] * table.num_rows, pa.int64())})
+
+
+class _Planned(Protocol):
+    """A private query of a statement, with its plan."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, stored: StoredTables) -> str:
+    """Return the name that a statement gives its answer; "" for none.
+
+    Raises `Refusal` for a name that cannot be one, for several, and for that of the answer to another question.
+    """
+    options = [each.plan.query.clause.options["name"] for each in parts if "name" in each.plan.query.clause.options]
+    if not options:
+        return ""
+    name, place = options[0].value, options[0].place
+    if options[0].word or not isinstance(name, str) or not _NAME.fullmatch(name):
+        hint = "Write a text of letters, digits and underscores, such as name = 'weekly'."
+        raise Refusal("option", "name is a text of at most 63 characters.", hint=hint, place=place)
+    other = next((option for option in options if option.value != name), None)
+    if other is not None:
+        hint = "Leave all but one out: the name is that of the whole statement's answer."
+        raise Refusal("option", "This statement gives two names.", hint=hint, place=other.place)
+    check_free(name, digest_question(parts, view), stored, place=place)
+    return name
+
+
+def check_free(name: str, question: str, stored: StoredTables, *, place: Place | str | None) -> None:
+    """Raise `Refusal` if the name is that of the answer to another question of this account."""
+    known = find_named(stored.ledger.tables()[1], name, account=stored.account)
+    if known is not None and stored.ledger.read_table(known.number).question != question:
+        raise refuse_taken(name, place=place)
+
+
+def digest_question(parts: Sequence[_Planned], view: ResultView | OuterSelectView) -> str:
+    """Return a digest of what a statement asks, in these words or in others."""
+    around = "" if isinstance(view, ResultView) else f"{view.query.sql}\n{view.query.parameters!r}"
+    asked = "\n".join([*(each.plan.key for each in parts), around])
+    return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()
+
+
+def store_answer(name: str, text: str, table: pa.Table, question: str, stored: StoredTables) -> None:
+    """Store an answer under a name of the account."""
+    content = TableContent(text, write_stream(table), question)
+    stored.ledger.name_answer(name, content, account=stored.account)
+
+
+def write_stream(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def answers_table(stored: StoredTables, balance: Balance, *, now: datetime) -> pa.Table:
+    """Return SHOW ANSWERS: the stored answers of an account on the present version of the data, the newest first.
+
+    A name is NULL for an answer that has none. percent_used is what the answer raised the used share of the budget by.
+    """
+    import pyarrow as pa
+
+    ledger, account = stored.ledger, stored.account
+    (version, tables), entries = ledger.tables(), ledger.entries()
+    rises = trace_rises(entries, balance.limit, account=account)
+    mine = [each for each in entries if each.account == account and each.data_version == version and each.key]
+    rows = list[tuple[str | None, str, datetime, str | None, float | None]]()
+    own = [each for each in tables if not each.is_published and each.account == account]
+    named = {ascii_lower(each.name): each for each in own if each.data_version == version}
+    charged = {entry.query: float(rises[entry.number].percent) for entry in mine}
+    for each in named.values():
+        text, columns = stored.find_text(each.number), ", ".join(stored.read(each.number).column_names)
+        rows.append((each.name, text, each.at, columns, charged.get(text)))
+    texts = {row[1] for row in rows}
+    for entry in mine:
+        is_other = entry.settlement is not None and entry.query not in texts
+        answer = ledger.stored(entry.key, account) if is_other else None
+        if answer is not None:
+            texts.add(entry.query)
+            columns = ", ".join(list_columns(answer))
+            rows.append((None, entry.query, entry.opened_at, columns or None, charged[entry.query]))
+    rows.sort(key=lambda row: row[2], reverse=True)
+    names, queries, times, outputs, percents = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+    return pa.table(
+        {
+            "name": pa.array(names, pa.string()),
+            "query": pa.array(queries, pa.string()),
+            "asked_at": pa.array(times, pa.timestamp("us", "UTC")),
+            "days": pa.array([(now - at).days for at in times], pa.int64()),
+            "columns": pa.array(outputs, pa.string()),
+            "percent_used": pa.array(percents, pa.float64()),
+        }
+    )
