@@ -275,11 +275,10 @@ class Balance(NotebookRepr):
 
     def _describe_free(self) -> list[str]:
         """Return what is free to ask, as one line; none where nothing is."""
-        found = [f"{self.answers:,} stored {'answer' if self.answers == 1 else 'answers'} of this data version"]
-        found = found if self.answers else []
-        found += (
-            [f"{self.published:,} published {'table' if self.published == 1 else 'tables'}"] if self.published else []
-        )
+        answers = "answer" if self.answers == 1 else "answers"
+        tables = "table" if self.published == 1 else "tables"
+        found = [f"{self.answers:,} stored {answers} of this data version"] if self.answers else []
+        found += [f"{self.published:,} published {tables}"] if self.published else []
         return [f"free: {' and '.join(found)}"] if found else []
 
     def list_notes(self) -> list[str]:
