@@ -146,7 +146,7 @@ class Session:
             answered = self._release_parts(parts, stop, log=log)
             answer = build_answer(view, answered, own=self._dependencies, salts=self._plans.salts)
             if view.name:
-                self._name_answer(view, parts, text=text, answer=answer)
+                self._name_answer(view, parts, text=text, answer=answer, is_charged=True)
         except errors.Error as error:
             log.describe(error)
             raise
@@ -294,15 +294,18 @@ class Session:
         if kept and len(kept) == len(parts):
             answer = build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
             if name:
-                self._name_answer(view, parts, text=text, answer=answer)
+                self._name_answer(view, parts, text=text, answer=answer, is_charged=False)
             return answer
         if view.is_empty or not parts:
             return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
         return view, parts
 
-    def _name_answer(self, view: View, parts: Sequence[PlannedQuery], *, text: str, answer: Answer) -> None:
+    def _name_answer(
+        self, view: View, parts: Sequence[PlannedQuery], *, text: str, answer: Answer, is_charged: bool
+    ) -> None:
         """Store the answer of a statement under the name that it gives."""
-        store_answer(view.name, text, answer.arrow(), digest_question(parts, view), self._free_answers.stored)
+        table, question, stored = answer.arrow(), digest_question(parts, view), self._free_answers.stored
+        store_answer(view.name, text, table, question, stored, is_charged=is_charged)
 
     def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
         """Return a query that is charged and may be run; raise `Refusal` for one that can hardly return a row.

@@ -49,6 +49,8 @@ from dpsql.ledger.base import (
 from dpsql.ledger.history import History, refuse_unlinked, tampered, unlinked
 from dpsql.ledger.record import (
     GENESIS,
+    MAX_NAMED_BYTES,
+    MAX_PUBLISHED_BYTES,
     Body,
     Calendar,
     Clock,
@@ -71,6 +73,7 @@ from dpsql.ledger.record import (
 )
 
 _PAGE = 1000
+MAX_NAMES = 500  # of the answers of one account
 _TERMS, _HEAD, _DIVISION, _TABLES = ("terms",), ("head",), ("division",), ("tables",)
 _MAX_FINDINGS = 1000  # that are remembered of one version
 
@@ -537,10 +540,11 @@ class Ledger(ABC):
             return _read_content(book, number)
 
     @release_on_interrupt
-    def name_answer(self, name: str, content: TableContent, *, account: str | None) -> None:
-        """Store an answer under a name of its account; write nothing if it is there already.
+    def name_answer(self, name: str, content: TableContent, *, account: str | None, is_charged: bool = True) -> None:
+        """Store an answer under a name of its account.
 
-        Raises `Refusal` for the name of the answer to another question.
+        What was not charged is written once for each name and data version, so that nothing free makes a ledger grow
+        without bounds. Raises `Refusal` for the name of the answer to another question, and for too many names.
         """
         with self._writing() as book:
             self._agree(book)
@@ -549,9 +553,11 @@ class Ledger(ABC):
                 stored = _read_content(book, known.number)
                 if stored.question != content.question:
                     raise refuse_taken(name)
-                if stored == content and known.data_version == version:
+                if known.data_version == version and (stored == content or not is_charged):
                     return
-            body = encode_table(name, account, data_version=version, content=content)
+            else:
+                refuse_many_names(self._history.tables, account)
+            body = encode_table(name, account, data_version=version, content=content, most=MAX_NAMED_BYTES)
             self._store_table(book, "named", body)
 
     @release_on_interrupt
@@ -564,7 +570,8 @@ class Ledger(ABC):
             self._agree(book)
             if self._has_published(name) != again:
                 raise refuse_unpublished(name) if again else refuse_taken(name)
-            body = encode_table(name, account, data_version=book.terms().data_version, content=content)
+            version = book.terms().data_version
+            body = encode_table(name, account, data_version=version, content=content, most=MAX_PUBLISHED_BYTES)
             self._store_table(book, "published", body)
 
     @release_on_interrupt
@@ -827,6 +834,16 @@ def _read_content(book: LedgerTransaction, number: int) -> TableContent:
         return decode_table(json.loads(event.body))
     except (KeyError, ValueError) as error:
         raise tampered(f"event {number} has no table") from error
+
+
+def refuse_many_names(tables: Sequence[StoredTable], account: str | None, *, place: Place | str | None = None) -> None:
+    """Raise `Refusal` for an account that can name no further answer."""
+    names = {each.name.lower() for each in tables if not each.is_published and each.account == account}
+    if len(names) >= MAX_NAMES:
+        reason = f"An account names at most {MAX_NAMES} answers."
+        raise Refusal(
+            "too-many-names", reason, hint="Leave the name out: the answer is stored without one.", place=place
+        )
 
 
 def refuse_taken(name: str, *, place: Place | str | None = None) -> Refusal:

@@ -404,14 +404,18 @@ def decode_present(told: Mapping[str, Any]) -> LedgerTerms:
     return replace(terms, calendar=Calendar(periods, began, int(told["number"]), int(told["since"])))
 
 
-MAX_TABLE_BYTES = 4 * 1024 * 1024  # of a stored table as it is compressed: openings read the events
+# A stored table is part of an event, and each opening reads the events: bytes of one that is published, and of a named
+# answer, once they are compressed.
+MAX_PUBLISHED_BYTES, MAX_NAMED_BYTES = 4 * 1024**2, 256 * 1024
 
 
-def encode_table(name: str, account: str | None, *, data_version: int, content: TableContent) -> dict[str, object]:
-    """Return the body of an event that stores a table. Raises `UsageError` for one that is too large."""
+def encode_table(
+    name: str, account: str | None, *, data_version: int, content: TableContent, most: int
+) -> dict[str, object]:
+    """Return the body of an event that stores a table. Raises `UsageError` for one of more than `most` bytes."""
     packed = zlib.compress(content.stream, 9)
-    if len(packed) > MAX_TABLE_BYTES:
-        reason = f"A table that the ledger stores has at most {MAX_TABLE_BYTES // 1024**2} MiB once it is compressed."
+    if len(packed) > most:
+        reason = f"A table that the ledger stores has at most {most // 1024} KiB here, once it is compressed."
         raise UsageError("table-too-large", reason, hint="Ask for fewer rows.")
     return {
         "account": account,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsql.engines.arrow_types import find_type_name
 from dpsql.errors import Place, Refusal
-from dpsql.ledger.base_ledger import Ledger, find_named, refuse_taken
+from dpsql.ledger.base_ledger import Ledger, find_named, refuse_many_names, refuse_taken
 from dpsql.ledger.record import StoredTable, TableContent
 from dpsql.plan import Plan
 from dpsql.plan.identity.stored_release import list_columns
@@ -145,8 +145,11 @@ def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, sto
 
 def check_free(name: str, question: str, stored: StoredTables, *, place: Place | str | None) -> None:
     """Raise `Refusal` if the name is that of the answer to another question of this account."""
-    known = find_named(stored.ledger.tables()[1], name, account=stored.account)
-    if known is not None and stored.ledger.read_table(known.number).question != question:
+    tables = stored.ledger.tables()[1]
+    known = find_named(tables, name, account=stored.account)
+    if known is None:
+        refuse_many_names(tables, stored.account, place=place)
+    elif stored.ledger.read_table(known.number).question != question:
         raise refuse_taken(name, place=place)
 
 
@@ -157,10 +160,12 @@ def digest_question(parts: Sequence[_Planned], view: ResultView | OuterSelectVie
     return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()
 
 
-def store_answer(name: str, text: str, table: pa.Table, question: str, stored: StoredTables) -> None:
+def store_answer(
+    name: str, text: str, table: pa.Table, question: str, stored: StoredTables, *, is_charged: bool
+) -> None:
     """Store an answer under a name of the account."""
     content = TableContent(text, write_stream(table), question)
-    stored.ledger.name_answer(name, content, account=stored.account)
+    stored.ledger.name_answer(name, content, account=stored.account, is_charged=is_charged)
 
 
 def write_stream(table: pa.Table) -> bytes:

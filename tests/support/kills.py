@@ -53,14 +53,19 @@ BATCH = 40
 SOON = {"kind": "time", "at": -1, "opening": False, "pause": 0.02}
 HOME = Path(dpsql.__file__).parent
 WATCHED = tuple(
-    str(HOME / part) for part in ("session.py", "charged_release.py", "ledger", "engines", "plan/release.py")
+    str(HOME / part)
+    for part in ("session.py", "charged_release.py", "ledger", "engines", "plan/release.py", "report/stored_tables.py")
 )
 
 
 def text_of(number: int) -> str:
-    """Return a query that no other has: two of three are charged to the units of a country, the third to all."""
+    """Return a query that no other has: two of three are charged to the units of a country, the third to all.
+
+    Its answer has the name q and the number.
+    """
     value = f"country = 'c{number % 3}' AND " if number % 3 else ""
-    return f"SELECT article FROM reads WHERE {value}user_id <> -{number} GROUP BY article TOP 2 PRIVATE"
+    clause = f"TOP 2 PRIVATE WITH (name = 'q{number}')"
+    return f"SELECT article FROM reads WHERE {value}user_id <> -{number} GROUP BY article {clause}"
 
 
 # the victim's side
@@ -276,6 +281,9 @@ def check(path: Path, heard: Heard, told: Kills) -> None:
             settlement = named[text_of(number)].settlement
             assert settlement is not None, "what was shown is not paid"
             assert settlement.loss == loss, "what was shown is not paid in full"
+        stored = {table.name: ledger.read_table(table.number).text for table in ledger.tables()[1]}
+        assert stored.keys() >= {f"q{number}" for number in heard.shown}, "what was shown has lost its name"
+        assert all(named[text].settlement is not None for text in stored.values()), "what has a name is not paid"
         of_entries = sum_entries(entries)
         assert (state.spent + state.reserved, state.permanent) == (
             of_entries.spent + of_entries.reserved,

@@ -29,7 +29,7 @@ from dpsql.sql.analysis.known_values import (
 from dpsql.sql.analysis.row_facts import find_sole_column
 from dpsql.sql.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import list_names
+from dpsql.sql.ir.scope import STORED, list_names
 from dpsql.sql.ir.statements import (
     Assumption,
     Domain,
@@ -156,10 +156,12 @@ def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str
     place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find_path(path) if path else None
     if table is None:
-        public = [known.name for known in catalog.tables if known.privacy_unit is None]
+        public = [known.name for known in catalog.tables if known.is_public]
         known_tables = list_names("The public tables are", public, wanted=path[-1] if path else "")
         proposed = known_tables if public else f"The policy has no public table. {hint}"
         raise Refusal(name, f"There is no such table for {name}.", hint=proposed, place=place)
+    if table.stored_kind:
+        raise Refusal(STORED, f"{name} cannot name an answer or a published table.", hint=hint, place=place)
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)

@@ -517,7 +517,7 @@ def find_public_column(query: PrivateQuery, key: int, *, catalog: Catalog) -> st
     names |= {ascii_lower(query.key_column[1])} if query.key_column is not None else set()
     family = query.keys[key].type.family
     for table in catalog.tables:
-        for column, type_ in table.columns if table.privacy_unit is None else ():
+        for column, type_ in table.columns if table.is_public else ():
             if ascii_lower(column) in names and type_.family is family is not Family.OPAQUE:
                 return f"{table.name}.{column}"
     return ""

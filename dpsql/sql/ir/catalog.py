@@ -111,6 +111,11 @@ class Table:
     has_ended: bool = False
     comment: str = ""
 
+    @property
+    def is_public(self) -> bool:
+        """Whether the engine has it, and anybody may read its rows."""
+        return self.privacy_unit is None and not self.stored_kind
+
     def find_bounds(self, column: str) -> tuple[Fraction, Fraction] | None:
         """Return what one unit's values of a column add up to in a group, by its name without regard to ASCII case."""
         found = ((low, high) for name, low, high in self.bounds if ascii_lower(name) == ascii_lower(column))

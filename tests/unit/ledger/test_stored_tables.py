@@ -19,7 +19,7 @@ from dpsql.ledger import durable as checkpoints
 from dpsql.ledger import sqlite_tables as tables
 from dpsql.ledger.base_ledger import find_named
 from dpsql.ledger.history import History
-from dpsql.ledger.record import MAX_TABLE_BYTES, TableContent
+from dpsql.ledger.record import MAX_NAMED_BYTES, MAX_PUBLISHED_BYTES, TableContent
 
 WEEKLY = TableContent("SELECT 1", b"rows of an Arrow stream", "a question", "what they are")
 OTHER = replace(WEEKLY, question="another question")
@@ -68,6 +68,18 @@ def test_the_same_answer_is_written_once_for_a_data_version(ledger: Ledger) -> N
     assert (version, [each.data_version for each in stored]) == (1, [0, 1])
 
 
+def test_what_is_free_makes_no_ledger_grow_without_bounds(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.ledger.base_ledger.MAX_NAMES", 3)
+    for name in ("a", "b", "A", "c"):
+        ledger.name_answer(name, WEEKLY, account="ana")
+    assert refused(lambda: ledger.name_answer("d", WEEKLY, account="ana")) == "too-many-names"
+    ledger.name_answer("d", WEEKLY, account="bob")
+    events = len(list(ledger.events()))
+    for at in range(5):  # as SELECT random() around a stored answer
+        ledger.name_answer("a", replace(WEEKLY, stream=bytes([at])), account="ana", is_charged=False)
+    assert len(list(ledger.events())) == events
+
+
 def test_a_published_table_is_refreshed_and_withdrawn(ledger: Ledger) -> None:
     assert refused(lambda: ledger.publish("weekly", WEEKLY, account=None, again=True)) == "not-published"
     ledger.publish("weekly", WEEKLY, account=None)
@@ -82,9 +94,11 @@ def test_a_published_table_is_refreshed_and_withdrawn(ledger: Ledger) -> None:
 
 
 def test_what_is_too_large_is_refused_before_it_is_written(ledger: Ledger) -> None:
-    large = replace(WEEKLY, stream=os.urandom(MAX_TABLE_BYTES + 1024))  # which no compression makes shorter
     before = len(list(ledger.events()))
+    large = replace(WEEKLY, stream=os.urandom(MAX_PUBLISHED_BYTES + 1024))  # which no compression makes shorter
     assert refused(lambda: ledger.publish("weekly", large, account=None)) == "table-too-large"
+    large = replace(WEEKLY, stream=os.urandom(MAX_NAMED_BYTES + 1024))
+    assert refused(lambda: ledger.name_answer("weekly", large, account=None)) == "table-too-large"
     assert len(list(ledger.events())) == before
 
 

@@ -174,6 +174,13 @@ def test_names_are_those_of_an_account(database: Path, tmp_path: Path) -> None:
         assert [len(each.sql("SELECT * FROM answers.weekly")) for each in (ana, bob)] == [3, 1]
 
 
+def test_what_is_random_around_a_stored_answer_is_stored_once(session: dpsql.Session) -> None:
+    random = f"SELECT random() AS r FROM ({NAMED}) AS x"
+    first = session.sql(random).fetchall()
+    assert session.sql(random).fetchall() != first
+    assert session.sql("SELECT * FROM answers.weekly").fetchall() == first
+
+
 def test_new_noise_takes_the_name(session: dpsql.Session) -> None:
     session.sql(NAMED)
     fresh = session.sql(f"{ASK} WITH (name = 'weekly', fresh = true)")
@@ -184,3 +191,18 @@ def test_no_other_answer_is_read_where_a_name_is_like_that_of_a_table(session: d
     session.sql(f"{ASK} WITH (name = 'reads')")
     assert len(session.sql("SELECT * FROM answers.reads")) == 3
     assert refusal(session, "SELECT * FROM reads").code == "not-private"
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "TOP 2 PRIVATE WITH (domain = 'answers.weekly.article')",
+        "ALL PRIVATE WITH (domain = 'answers.weekly.article')",
+        "TOP 2 PRIVATE WITH (assume = 'answers.weekly.readers')",
+    ],
+)
+def test_no_option_of_a_private_query_reads_one(session: dpsql.Session, clause: str) -> None:
+    session.sql(NAMED)
+    ask = f"SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article {clause}"
+    assert refusal(session, ask).code == "stored-table"
+    assert refusal(session, f"EXPLAIN {ask}").code == "stored-table"
