@@ -100,6 +100,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "confinement": list(receipt.confinement),
         "replayed": receipt.replayed,
         "reread": receipt.reread,
+        "reused": receipt.reused,
         "shared": receipt.shared,
         "durable": receipt.durable,
         "chosen": receipt.chosen,
