@@ -210,7 +210,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
-    from dpsql.report.balance import read_balances, report_spending
+    from dpsql.report.balance import count_published, read_balances, report_spending
     from dpsql.terms import Terms
 
     known = load_policy(policy)
@@ -220,6 +220,10 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)
         spending = report_spending(known, entries, terms=terms, calendar=record.calendar)
+        # Without an analyst it is of all accounts, whose answers nobody shares.
+        answers = record.count_answers(analyst) if analyst is not None or not known.analysts else None
+        balance = replace(spending.balance, answers=answers, published=count_published(record))
+        spending = replace(spending, balance=balance)
         if terms.budget_by is None:
             return spending
         found = read_balances(record, terms)

@@ -44,4 +44,4 @@ run dpsql ledger grant --note "a second project"
 
 say "9. The stored answers are still free, and there is more budget for new ones."
 run dpsql query "$bounded" --details
-run dpsql budget --last 0 | sed -n 1,2p
+run dpsql budget --last 0 | sed -n 1,7p

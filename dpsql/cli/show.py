@@ -149,7 +149,9 @@ def write_spending(spending: Spending, layout: str, *, last: int, details: bool 
     elif layout == "json":
         write_json(encode_spending(spending, latest))
     else:
-        write_pairs(spending.balance.table_rows(), _MEASURES, layout=layout)
+        balance = spending.balance
+        rows = [*balance.table_rows(), *balance.tile_rows(), *balance.free_rows()]
+        write_pairs(rows, _MEASURES, layout=layout)
 
 
 def _format_accounts(spending: Spending, *, in_currencies: bool) -> list[str]:

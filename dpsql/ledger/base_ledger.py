@@ -33,6 +33,7 @@ from dpsql.accounting import (
     measure_rise,
 )
 from dpsql.errors import LedgerError, Place, Refusal
+from dpsql.ledger.answer_count import AnswerCount
 from dpsql.ledger.base import (
     RESERVING,
     Failures,
@@ -177,6 +178,7 @@ class Ledger(ABC):
     _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
     _findings = _Findings(None)
+    _counted: AnswerCount | None = None  # of the events read for it, which most sessions never need
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[LedgerTransaction]:
@@ -429,6 +431,23 @@ class Ledger(ABC):
                 answer = book.answer(entry)
                 found += [] if answer is None else [answer]
         return last, found
+
+    @release_on_interrupt
+    def count_answers(self, account: str | None) -> int:
+        """Return how many queries of an account have a stored answer of the current data version.
+
+        Each event is read once, so that a later call reads the new ones alone.
+        """
+
+        def read(book: LedgerTransaction) -> int:
+            counted, self._counted = self._counted or AnswerCount(), None  # a reading that is cut short begins again
+            while page := book.events(counted.seq, _PAGE):
+                counted.read(page)
+            self._counted = counted
+            return counted.of(account)
+
+        count: int = self._recall(("answers", account), read)
+        return count
 
     @release_on_interrupt
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:

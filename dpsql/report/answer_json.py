@@ -100,6 +100,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "confinement": list(receipt.confinement),
         "replayed": receipt.replayed,
         "reread": receipt.reread,
+        "reused": receipt.reused,
         "shared": receipt.shared,
         "durable": receipt.durable,
         "chosen": receipt.chosen,
@@ -135,14 +136,20 @@ def encode_total(total: Total | None) -> dict[str, object] | None:
 
 
 def encode_balance(balance: Balance) -> dict[str, object]:
-    """Return the total, the amounts granted and left in each currency, and the period if the policy has periods."""
+    """Return the total, the amounts granted and left in each currency, and the period if the policy has periods.
+
+    Also how many of the usual queries fit, and what is free.
+    """
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
     sums |= {"percent_used": float(balance.percent_used), "percent_left": float(balance.percent_left)}
+    sums |= {"tiles": _encode_tiles(balance)}
+    sums["free"] = {"stored_answers": balance.answers, "published_tables": balance.published}
     if balance.by is not None:
         named = balance.values.items()
         sums |= {"by": balance.by, "values": {value: encode_balance(each)["measures"] for value, each in named}}
+        sums["tiles_of_values"] = {value: _encode_tiles(each) for value, each in named}
     if "rho" not in balance.certificate.currencies:
         sums["certificate"] = balance.certificate.value
     if balance.calendar is not None:
@@ -154,6 +161,21 @@ def encode_balance(balance: Balance) -> dict[str, object]:
             "until": None if over else calendar.next_begins.isoformat(),
         }
     return sums
+
+
+def _encode_tiles(balance: Balance) -> list[dict[str, object]]:
+    """Return how many of each usual query fit, with what such queries are called."""
+    return [
+        {
+            "tile": each.name,
+            "words": each.many,
+            "granted": each.granted,
+            "spent": each.spent,
+            "reserved": each.reserved,
+            "remaining": each.remaining,
+        }
+        for each in balance.tiles
+    ]
 
 
 def encode_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:

@@ -41,10 +41,10 @@ from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.terms import Terms, compute_limit
 
-_USUAL_K = 10
 _MOST_SHOWN = 8  # values in words
 _UNNAMED = "\0"  # no query can name this value
 _SHARE = "percent of the budget"
+_STORED, _PUBLISHED = "stored answers (free)", "published tables (free)"
 _LARGER = {  # what has used more, where it is the currency that is never refunded
     "delta": "names that nobody listed have",
     "queries": "the number of queries has",
@@ -65,19 +65,43 @@ class CurrencyBalance:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """How many of one usual query of a dashboard a budget buys, each at its worst case, with the policy's settings.
+
+    `granted` fit into the whole budget. `spent` of them no longer fit because of what was charged, and `reserved`
+    because of queries that are open. `remaining` still fit. `one` and `many` are what such queries are called.
+    """
+
+    name: str
+    one: str
+    many: str
+    granted: int
+    spent: int
+    reserved: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
 class Balance(NotebookRepr):
     """Balance: the total guarantee, and what is left in both currencies and in items of the default epsilon.
 
     The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
-    that is spent once a query is admitted. `queries` is how many times TOP 10 without counts still fits at its worst,
-    with the default epsilon and delta. `rho` and `delta` give them by name.
+    that is spent once a query is admitted. `rho` and `delta` give them by name. `tiles` says how many of the usual
+    queries still fit, on the `terms` of the session. `answers` is how many queries of the account are free to run
+    again, None where the balance is not of one account, and `published` how many published tables are free to read.
     If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
     are those of the current period, and are granted again in the next. Where each value of a column has a budget, the
     amounts are those of a query that counts units of all values, `by` is the column, and `values` has the balance of
     each value that a query has named; `of` returns that of a query of some values.
 
     >>> print(session.budget)
-    5 % of the budget is used, 95 % is left: about 9 more queries such as TOP 10 without counts
+    5 % of the budget is used, 95 % is left
+    enough, at the worst, for any one of these:
+         9  lists of names (TOP 10)
+         4  lists of names with counts (TOP 10)
+        96  totals
+         8  series of 12 months
+    free: 1 stored answer of this data version
     guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries
     """
 
@@ -86,13 +110,15 @@ class Balance(NotebookRepr):
     gone: CurrencyBalance
     epsilon: Epsilon
     items: int
-    queries: int
     analyst: str | None = None
     calendar: Calendar | None = None
     certificate: Certificate = Certificate.zcdp
     by: str | None = None
     values: Mapping[str, Balance] = field(default_factory=dict)
     unnamed: Balance | None = None
+    answers: int | None = None
+    published: int = 0
+    terms: Terms | None = field(default=None, repr=False, compare=False)
 
     def of(self, values: Iterable[str]) -> Balance:
         """Return the balance of a query of these values: of each currency that of the value with the least left."""
@@ -102,7 +128,6 @@ class Balance(NotebookRepr):
         return replace(
             min(balances, key=lambda each: each.refunded.remaining),
             gone=min((each.gone for each in balances), key=lambda each: each.remaining),
-            queries=min(each.queries for each in balances),
         )
 
     @property
@@ -121,6 +146,34 @@ class Balance(NotebookRepr):
                 return account
         reason = f"The certificate {self.certificate.value} counts no {name}."
         raise UsageError("wrong-certificate", reason, hint="Read balance.refunded and balance.gone.")
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """How many of each usual query fit, such as TOP 10 with counts, whichever private table it is asked of.
+
+        Each number is for that query alone, and exact: so many new queries are admitted even if each costs its worst
+        case, and of the table that costs most one more is not. A query that no private table allows is left out.
+        """
+        if self.terms is None:
+            return ()
+        from dpsql.report.tile_prices import price_tiles
+
+        state = BudgetState(self.refunded.spent, self.gone.spent, self.refunded.reserved)
+        granted, reserved = self.limit, compute_remaining(self.limit, state)
+        spent = compute_remaining(self.limit, replace(state, reserved=Fraction(0)))
+        found = []
+        for tile in price_tiles(self.terms):
+            whole, unspent, free, left = (
+                min(count_admitted(amounts, price, loss=price) for price in tile.prices)
+                for amounts in (granted, spent, reserved, self.remaining)
+            )
+            found.append(Tile(tile.name, tile.one, tile.many, whole, whole - unspent, unspent - free, left))
+        return tuple(found)
+
+    @property
+    def queries(self) -> int:
+        """How many times TOP 10 without counts still fits at its worst: `remaining` of the first of the tiles."""
+        return next((tile.remaining for tile in self.tiles if tile.name == "names"), 0)
 
     @property
     def remaining(self) -> BudgetVector:
@@ -174,6 +227,19 @@ class Balance(NotebookRepr):
         used, reserved, left = map(float, (self.percent_used, self.percent_reserved, self.percent_left))
         return [(_SHARE, 100.0, used, reserved, left), *self.rows()]
 
+    def tile_rows(self) -> list[tuple[str, float, float, float, float]]:
+        """Return the rows of SHOW BUDGET that follow all others: how many of each usual query fit."""
+        return [
+            (tile.many, float(tile.granted), float(tile.spent), float(tile.reserved), float(tile.remaining))
+            for tile in self.tiles
+        ]
+
+    def free_rows(self) -> list[tuple[str, float, float, float, float]]:
+        """Return the last rows of SHOW BUDGET: what is free already, of which nothing can be used up."""
+        counts = [(_STORED, self.answers)] if self.answers is not None else []
+        counts += [(_PUBLISHED, self.published)] if self.published else []
+        return [(name, float(count), 0.0, 0.0, float(count)) for name, count in counts]
+
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.
 
@@ -191,14 +257,39 @@ class Balance(NotebookRepr):
         return rows
 
     def __str__(self) -> str:
-        """Return what is left in words: lines of the budget, its period, its account, and its guarantee."""
+        """Return what is left in words: lines of the budget, its usual queries, its period and its guarantee."""
+        share, *notes = self.list_notes()
+        head, counts = self._describe_tiles()
+        width = max((len(count) for count, _ in counts), default=0) + 4
+        fits = [f"{head}:" if counts else head, *(f"{count:>{width}}  {what}" for count, what in counts)]
+        return "\n".join([share, *filter(None, fits), *self._describe_free(), *notes])
+
+    def _describe_tiles(self) -> tuple[str, list[tuple[str, str]]]:
+        """Return a head, and below it how many of each usual query fit; only a head where none does."""
+        tiles = self.tiles
+        if not any(each.remaining for each in tiles):
+            return "not enough for any of the usual queries" if tiles else "", []
+        counted = "" if self.by is None else f" about all values of {self.by}"
+        counts = [(f"{each.remaining:,}", each.one if each.remaining == 1 else each.many) for each in tiles]
+        return f"enough, at the worst, for any one of these{counted}", counts
+
+    def _describe_free(self) -> list[str]:
+        """Return what is free to ask, as one line; none where nothing is."""
+        answers = "answer" if self.answers == 1 else "answers"
+        tables = "table" if self.published == 1 else "tables"
+        found = [f"{self.answers:,} stored {answers} of this data version"] if self.answers else []
+        found += [f"{self.published:,} published {tables}"] if self.published else []
+        return [f"free: {' and '.join(found)}"] if found else []
+
+    def list_notes(self) -> list[str]:
+        """Return the lines of the balance without the usual queries and what is free: first the share, last the total.
+
+        In between are its period and its account.
+        """
         periods = None if self.calendar is None else self.calendar.periods
         used, held, left = map(format_percent, (self.percent_used, self.percent_reserved, self.percent_left))
-        more = "not enough for a query such as"
-        if self.queries:
-            more = f"about {self.queries:,} more {'query' if self.queries == 1 else 'queries'} such as"
         held = f" {held} is held by open queries," if self.percent_reserved else ""
-        lines = [f"{used} of the budget is used,{held} {left} is left: {more} TOP 10 without counts"]
+        lines = [f"{used} of the budget is used,{held} {left} is left"]
         lines += [] if self.calendar is None else [str(self.calendar)]
         lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
         over = self.calendar is not None and self.calendar.is_over
@@ -211,7 +302,7 @@ class Balance(NotebookRepr):
             more_values = [f"{len(shares) - _MOST_SHOWN:,} more"] if len(shares) > _MOST_SHOWN else []
             lines.append(f"of each value that queries named: {', '.join([*shares[:_MOST_SHOWN], *more_values])}")
         span = ", over all queries" if periods is None else f" per {periods}, over all queries of these"
-        return "\n".join([*lines, f"guarantee: {self.granted} for every privacy unit{span}"])
+        return [*lines, f"guarantee: {self.granted} for every privacy unit{span}"]
 
     def details(self) -> list[str]:
         """Return the amounts of each currency, and the number of items of the default epsilon, as lines."""
@@ -229,32 +320,40 @@ class Balance(NotebookRepr):
         for name, part in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
             used = [Part("spent", part.spent), Part("held", part.reserved, now=True)]
             meters.append(Meter(name, part.granted, used, part.remaining))
-        first, *notes = str(self).splitlines()
+        first, *notes = self.list_notes()
+        head, counts = self._describe_tiles()
+        fits = ": ".join(filter(None, [head, ", ".join(map(" ".join, counts))]))
+        notes = [*filter(None, [fits]), *self._describe_free(), *notes]
         return budget_html(first, [shown], notes=notes, details=(meters, self.details()))
 
 
 def compute_balance(
-    terms: Terms, total: BudgetState, *, own: BudgetState | None = None, calendar: Calendar | None = None
+    terms: Terms,
+    total: BudgetState,
+    *,
+    own: BudgetState | None = None,
+    calendar: Calendar | None = None,
+    session_terms: Terms | None = None,
 ) -> Balance:
-    """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
+    """Return the balance for the ledger's state and calendar, and that of the account where the terms have one.
+
+    Queries are planned with the `session_terms`, where these are others: a ledger may be granted more meanwhile.
+    """
     limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
     of_total, of_own = compute_remaining(terms.budget, total), compute_remaining(limit, state)
     refundable = min(of_total.refundable, of_own.refundable)
     item = item_price(terms.certificate, terms.epsilon)
     permanent = min(of_total.permanent, of_own.permanent)
-    each = Fraction(1) if terms.certificate.currencies[1] == "queries" else terms.delta.value
-    # TOP 10 without counts costs ten items at its worst, or max_k where the policy allows fewer.
-    queries = math.floor(refundable / (item * min(_USUAL_K, terms.limits.max_k)))
     return Balance(
         granted=terms.total,
         refunded=CurrencyBalance(limit.refundable, state.spent, state.reserved, refundable),
         gone=CurrencyBalance(limit.permanent, state.permanent, Fraction(0), permanent),
         epsilon=terms.epsilon,
         items=math.floor(refundable / item),
-        queries=min(queries, math.floor(permanent / each)) if each else queries,
         analyst=None if terms.account is None else terms.account.name,
         calendar=calendar,
         certificate=terms.certificate,
+        terms=session_terms or terms,
     )
 
 
@@ -294,18 +393,29 @@ def read_balance(ledger: Ledger, terms: Terms, *, values: Iterable[str] = ()) ->
     own, total = None if name is None else ledger.state(name, values=named), ledger.state(values=named)
     # after the states: a grant only ever adds, and a session that is open speaks of it too
     recorded = ledger.terms
-    terms = replace(terms, budget=recorded.budget, total=recorded.total)
-    return compute_balance(terms, total, own=own, calendar=recorded.calendar)
+    present = replace(terms, budget=recorded.budget, total=recorded.total)
+    return compute_balance(present, total, own=own, calendar=recorded.calendar, session_terms=terms)
 
 
 def read_balances(ledger: Ledger, terms: Terms) -> Balance:
-    """Return the present balance of a ledger with that of each value that its queries, or the account's, have named."""
-    balance, name = read_balance(ledger, terms), None if terms.account is None else terms.account.name
+    """Return the present balance of a ledger, or that of an account, with the number of its stored answers.
+
+    It has that of each value that its queries, or the account's, have named.
+    """
+    name = None if terms.account is None else terms.account.name
+    answers, published = ledger.count_answers(name), count_published(ledger)
+    balance = replace(read_balance(ledger, terms), answers=answers, published=published)
     if terms.budget_by is None:
         return balance
     known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}
     unnamed = read_balance(ledger, terms, values=(_UNNAMED,))
     return replace(balance, by=terms.budget_by, values=known, unnamed=unnamed)
+
+
+def count_published(ledger: Ledger) -> int:
+    """Return how many tables are published; several that were made under one name are one."""
+    _, tables = ledger.tables()
+    return len({table.name.lower() for table in tables if table.is_published})
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,13 +146,16 @@ def free_plan_table(sql: str = "") -> pa.Table:
 def budget_table(balance: Balance) -> pa.Table:
     """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end.
 
-    The first row is the one figure to which receipts add up: the used share in percent.
+    The first row is the one figure to which receipts add up: the used share in percent. How many usual queries fit
+    comes after all amounts, and what is free comes last: a reader of the amounts finds each where it always was.
     Where the values of a column have a budget each, that column is NULL in the rows of a query that counts all units.
     """
     import pyarrow as pa
 
-    rows: list[tuple[str | None, str, float, float, float, float]] = [(None, *row) for row in balance.table_rows()]
-    rows += [(value, *row) for value, each in sorted(balance.values.items()) for row in each.table_rows()]
+    parts: list[tuple[str | None, Balance]] = [(None, balance), *sorted(balance.values.items())]
+    rows = [(value, *row) for value, each in parts for row in each.table_rows()]
+    rows += [(value, *row) for value, each in parts for row in each.tile_rows()]
+    rows += [(None, *row) for row in balance.free_rows()]
     values, *columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
     if balance.by is not None:

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import cast
 
 from dpsql.accounting import BudgetState
 from dpsql.dialects import ENUM
 from dpsql.errors import Error
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import build_plan
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
 from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.settings import UNLISTED
@@ -26,11 +24,7 @@ from dpsql.policy.tables import find_owner
 from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import fold
 from dpsql.report.balance import compute_balance
-from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.catalog import Table as KnownTable
-from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.tree import BIGINT, TEXT
+from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
 
 
@@ -356,7 +350,6 @@ def _check_public(table: CheckedTable, units: set[str]) -> Iterator[Finding]:
             yield Finding("public-person", place, reason, hint)
 
 
-_SAMPLE = Catalog((KnownTable("asked", ("asked",), (("unit", BIGINT), ("item", TEXT)), "unit"),))
 _ASKED = ((10, False), (10, True), (100, True))
 _AFTER = (1, 4, 12)
 StoredColumns = Mapping[str, tuple[tuple[str, str], ...]]
@@ -373,12 +366,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         if analyst.enabled:
             Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
-    # Tables with the same bounds buy the same, and are listed once.
-    kinds = dict.fromkeys(
-        PrivateTable("unit", max_groups_contributed=table.max_groups_contributed, min_units=table.min_units)
-        for table in terms.tables.values()
-    )
-    buys = tuple(bought for kind in kinds for bought in _buys(terms, kind, reach=reach))
+    buys = tuple(bought for kind in list_kinds(terms) for bought in _buys(terms, kind, reach=reach))
     totals, periods = list[TotalAfter](), terms.periods
     if periods is not None:  # after a few numbers of periods; exactly after the last where there is one
         for number in _AFTER if periods.most is None else (periods.most,):
@@ -476,5 +464,4 @@ def _plan(terms: Terms, kind: PrivateTable, *, k: int, counts: bool) -> Plan:
     """Return the plan of a query for `k` items of such a table, as a session with these terms would draw it."""
     count = ", COUNT(DISTINCT unit) AS units" if counts else ""
     text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE WITH (mechanism = limited_domain)"  # noqa: S608 - a number alone
-    query = analyze(text, _SAMPLE, accepts_pattern=lambda _: False)
-    return build_plan(cast("PrivateQuery", query), replace(terms, tables={"asked": kind}), salts=(0, 0))
+    return plan_sample(text, terms, kind=kind)

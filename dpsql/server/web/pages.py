@@ -475,7 +475,7 @@ async def _page(
 
 
 def _budget(balance: Balance) -> dict[str, object]:
-    """Return the remaining budget in words, and the details as meters of both currencies and numbers."""
+    """Return the remaining budget in words, usual queries that fit, what is free, and the details as meters."""
     pairs = zip(balance.certificate.currencies, (balance.refunded, balance.gone), strict=True)
     meters = [
         Meter(name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining)
@@ -483,7 +483,11 @@ def _budget(balance: Balance) -> dict[str, object]:
     ]
     return {
         "meters": answered_html(remove_style(budget_html("", meters, notes=[]))),
-        "words": str(balance).splitlines(),
+        "words": balance.list_notes(),
+        "tiles": balance.tiles,
+        "by": balance.by,
+        "answers": balance.answers,
+        "published": balance.published,
         "lines": balance.details(),
     }
 

@@ -174,6 +174,12 @@ def test_an_analyst_reads_their_own_budget_and_history(client: TestClient) -> No
     post(client, "query", {"sql": COUNTS})
     budget = client.get("/api/v1/budget", auth=ALICE).json()
     assert [row["measure"] for row in budget["measures"]] == ["rho", "delta", "items of epsilon 0.0817"]
+    tiles = {each["tile"]: each for each in budget["tiles"]}
+    assert list(tiles) == ["names", "names_with_counts", "totals", "series"]
+    assert tiles["totals"]["words"] == "totals"
+    assert all(each["granted"] == each["spent"] + each["remaining"] > each["remaining"] > 0 for each in tiles.values())
+    assert budget["free"] == {"stored_answers": 1, "published_tables": 0}
+    assert client.get("/api/v1/budget", auth=("both", PASSWORD)).json()["free"]["stored_answers"] == 0
     assert [row["query"] for row in client.get("/api/v1/history?last=5", auth=ALICE).json()["queries"]] == [COUNTS]
     assert client.get("/api/v1/history", auth=("both", PASSWORD)).json() == {"queries": []}
 

@@ -70,6 +70,23 @@ def test_an_answer_is_charged_once_and_shown_again_for_nothing(world: World) -> 
     assert world.charges() == 1
 
 
+def test_the_budget_says_what_still_fits_and_what_is_free(world: World) -> None:
+    client = world.login()
+
+    def fits() -> dict[str, int]:
+        found = re.findall(r"<strong>([\d,]+)</strong> <span>([^<]+)</span>", client.get("/").text)
+        return {what.replace("lists", "list").replace("totals", "total"): int(count) for count, what in found}
+
+    before, page = fits(), client.get("/").text
+    assert next(iter(before)) == "list of names (TOP 10)"
+    assert len(before) == 4
+    assert "stored answer" not in page
+    ask(client, COUNTS)
+    after = fits()
+    assert all(after[what] < count for what, count in before.items())
+    assert "<strong>Free</strong>: 1 stored answer in the " in client.get("/").text
+
+
 def test_a_preview_charges_nothing_and_says_what_is_free(world: World) -> None:
     client = world.login()
     assert " % more of the budget. " in ask(client, COUNTS, "/preview")

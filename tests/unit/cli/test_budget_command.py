@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -40,6 +41,16 @@ SQL = "SELECT article FROM reads GROUP BY 1 TOP 3 PRIVATE WITH (epsilon=.02, mec
 # of bob's limit, in percent, rounded up: 3 items of 0.02, of the rho of an epsilon of 0.2
 _LIMIT = rho_of_total(ApproximateDP(Epsilon("0.2"), Delta("5e-7"))).value
 BOB = math.ceil(10_000 * 3 * Fraction("0.02") ** 2 / 8 / _LIMIT) / 100
+
+
+FITS = [  # of 100 items and 20 deltas, 8 items and 6 % of the deltas are spent
+    "6 % of the budget is used, 94 % is left",
+    "enough, at the worst, for any one of these:",
+    "     9  lists of names (TOP 10)",
+    "     4  lists of names with counts (TOP 10)",
+    "    98  totals",
+    "     8  series of 12 months",
+]
 
 
 def asked(folder: Path, *words: str, command: str = "query") -> tuple[int, str, str]:
@@ -88,9 +99,9 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     assert (code, err) == (0, "")
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
     # two queries with a delta of 1/20 of half of all that queries draw from, and one with 1/20 of a fifth
-    assert balance[0] == "6 % of the budget is used, 94 % is left: about 9 more queries such as TOP 10 without counts"
-    assert balance[1].startswith("guarantee: (1, 1e-06)-differential privacy")
-    assert balance[2].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
+    assert balance[:6] == FITS
+    assert balance[6].startswith("guarantee: (1, 1e-06)-differential privacy")
+    assert balance[7].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
     assert [line.split("  ")[0].strip() for line in accounts] == ["account", "(the total)", "alice", "bob", "carol"]
     spent = {line.split("  ")[0].strip(): (line.count("█"), line.count("·")) for line in accounts[1:]}
     assert spent["carol"] == (0, 48)
@@ -113,7 +124,7 @@ def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
     assert not re.search(r"\brho\b|\bdelta\b", out)
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
     # two queries with a delta of 1/20 of half of all that queries draw from, and one with 1/20 of a fifth
-    assert balance[0] == "6 % of the budget is used, 94 % is left: about 9 more queries such as TOP 10 without counts"
+    assert balance[:6] == FITS
     assert accounts[0].split()[:2] == ["account", "used"]
     assert [line.split("  ")[0] for line in accounts[1:]] == ["(the total)", "alice", "bob", "carol"]
     assert all(line.count("█") + line.count("·") == 24 for line in accounts[1:])
@@ -145,6 +156,28 @@ def test_one_analysts_budget_is_theirs_alone(folder: Path) -> None:
     assert (body["measures"][0]["spent"], body["queries"]) == (0.0, [])
     assert [account["account"] for account in body["accounts"]] == ["carol"]
     assert run(folder, "budget", "--policy", "policy.toml", "--analyst", "mallory")[0] == 3
+
+
+def test_every_format_says_what_still_fits(folder: Path) -> None:
+    body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
+    assert [(each["words"], each["remaining"]) for each in body["tiles"]] == [
+        ("lists of names (TOP 10)", 9),
+        ("lists of names with counts (TOP 10)", 4),
+        ("totals", 98),
+        ("series of 12 months", 8),
+    ]
+    assert body["free"] == {"stored_answers": None, "published_tables": 0}  # nobody has the answers of all accounts
+    alice = json.loads(run(folder, "budget", "--policy", "policy.toml", "--analyst", "alice", "--format", "json")[1])
+    assert alice["free"] == {"stored_answers": 2, "published_tables": 0}
+    out = run(folder, "budget", "--policy", "policy.toml", "--analyst", "alice", "--format", "csv")[1]
+    header, *rows = csv.reader(out.splitlines())
+    assert header == ["measure", "granted", "spent", "reserved", "remaining"]
+    assert [row[0] for row in rows[:3]] == ["percent of the budget", "rho", "delta"]
+    assert [row[0] for row in rows[4:8]] == [each["words"] for each in body["tiles"]]
+    assert rows[-1][0] == "stored answers (free)"
+    assert [*map(float, rows[-1][1:])] == [2, 0, 0, 2]
+    assert len(rows) == 9
+    assert "free: 2 stored answers of this data version" in run(folder, "budget", "--analyst", "alice")[1]
 
 
 def test_json_tells_accounts_and_queries_whole(folder: Path) -> None:

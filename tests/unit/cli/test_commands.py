@@ -299,7 +299,7 @@ def test_budget(folder: Path) -> None:
     _, out, _ = asked(folder, "budget", "--format", "csv")
     assert out.decode().splitlines()[0] == '"measure","granted","spent","reserved","remaining"'
     _, out, _ = asked(folder, "budget", "--format", "arrow")
-    assert pa.ipc.open_stream(out).read_all().num_rows == 4
+    assert pa.ipc.open_stream(out).read_all().num_rows == 9  # four amounts, four usual queries, and what is free
 
 
 def assert_one_sentence(err: str) -> None:

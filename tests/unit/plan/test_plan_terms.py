@@ -103,11 +103,19 @@ def test_a_balance_adds_up() -> None:
     assert balance.queries == 5
     # an item is 0.99968 %: 30 are 29.9904, and with 20 more 49.984
     assert str(balance).splitlines() == [
-        (
-            "30 % of the budget is used, 19.99 % is held by open queries, 50.01 % is left: about 5 more queries such "
-            "as TOP 10 without counts"
-        ),
+        "30 % of the budget is used, 19.99 % is held by open queries, 50.01 % is left",
+        "enough, at the worst, for any one of these:",
+        "     5  lists of names (TOP 10)",
+        "     2  lists of names with counts (TOP 10)",
+        "    50  totals",
+        "     4  series of 12 months",
         "guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries",
+    ]
+    assert balance.tile_rows() == [  # of 100 items 30 are spent and 20 held
+        ("lists of names (TOP 10)", 10, 3, 2, 5),
+        ("lists of names with counts (TOP 10)", 5, 2, 1, 2),
+        ("totals", 100, 30, 20, 50),
+        ("series of 12 months", 8, 3, 1, 4),
     ]
     lines = balance.details()
     assert lines[0].startswith("rho   granted 0.0229374, spent 0.00687903, reserved 0.00458602")
@@ -144,7 +152,7 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
         )
         assert ("others drew on the total" in str(balance)) == (of_all is not mine)
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
-        assert str(balance).splitlines()[1] == "this is the budget of the account alice"
+        assert "this is the budget of the account alice" in str(balance).splitlines()
         assert balance.granted == terms.total
     assert compute_balance(
         terms, mine, own=BudgetState(own.rho.value, own.delta.value, third)
@@ -283,3 +291,38 @@ def test_a_check_is_of_the_total_and_of_every_limit() -> None:
 def test_the_ceilings_hold_for_an_analyst_too() -> None:
     limits = dpsql.Limits(max_epsilon="0.01")
     assert terms_for("alice", limits=limits, alice=dpsql.Analyst(1, items=1)).epsilon == Epsilon("0.01")
+
+
+# --- the usual queries
+
+
+def fit(policy: dpsql.Policy, spent: int = 0) -> dict[str, int]:
+    """Return how many of each usual query fit when so many items were spent."""
+    terms = Terms.of_policy(policy)
+    state = BudgetState(spent * terms.epsilon.value**2 / 8)
+    return {tile.many: tile.remaining for tile in compute_balance(terms, state).tiles}
+
+
+def test_the_usual_queries_are_priced_at_the_bounds_of_the_policy() -> None:
+    budget = dpsql.Budget(1, "1e-6")  # of 100 items
+    usual = {"lists of names (TOP 10)": 10, "lists of names with counts (TOP 10)": 5}
+    assert fit(dpsql.Policy(budget, TABLES)) == {**usual, "totals": 100, "series of 12 months": 8}
+    bounded = {"visits": dpsql.PrivateTable("user_id", max_groups_contributed=2)}
+    fewer = {"lists of names (TOP 10)": 10, "lists of names with counts (TOP 10)": 8}
+    assert fit(dpsql.Policy(budget, bounded)) == {**fewer, "totals": 100, "series of 12 months": 50}
+    both = dpsql.Policy(budget, {**TABLES, **bounded})
+    assert fit(both) == fit(dpsql.Policy(budget, TABLES))  # of whichever table
+    small = dpsql.Policy(budget, TABLES, limits=dpsql.Limits(max_k=4))
+    assert next(iter(fit(small).items())) == ("lists of names (TOP 4)", 20)  # as many as there are deltas
+    assert fit(small, spent=90)["lists of names (TOP 4)"] == 2
+    assert fit(small, spent=99) == dict.fromkeys(fit(small), 0) | {"totals": 1}
+
+
+def test_a_usual_query_that_the_policy_refuses_is_left_out() -> None:
+    budget, small_groups = dpsql.Budget(1, "1e-6"), {"visits": dpsql.PrivateTable("user_id", min_units=5)}
+    assert list(fit(dpsql.Policy(budget, small_groups))) == [
+        "lists of names (TOP 10)",
+        "lists of names with counts (TOP 10)",
+    ]
+    assert len(fit(dpsql.Policy(budget, {**TABLES, **small_groups}))) == 4
+    assert fit(dpsql.Policy(budget, {"pages": dpsql.PublicTable()})) == {}

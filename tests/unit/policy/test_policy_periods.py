@@ -207,6 +207,8 @@ def test_a_session_asks_again_in_the_next_period_and_no_more_after_the_last(open
         session.sql(SQL)
     assert "all periods are over" in str(session.budget)
     assert session.sql("SHOW BUDGET").fetchall()[0][-2:] == (None, None)
+    assert [tile.remaining for tile in session.budget.tiles] == [0] * 4
+    assert "\nnot enough for any of the usual queries\n" in str(session.budget)
 
 
 def test_nobody_drew_on_the_total_when_all_periods_are_over() -> None:
@@ -225,13 +227,13 @@ def test_show_budget_says_which_period_it_is_and_until_when(opened: Opened) -> N
     hands(1.5)
     table = session.sql("SHOW BUDGET").arrow()
     assert table.column_names == ["measure", "granted", "spent", "reserved", "remaining", "period", "until"]
-    assert table["period"].to_pylist() == [2, 2, 2, 2]
+    assert table["period"].to_pylist() == [2] * 9
     assert set(table["until"].to_pylist()) == {START + 2 * MONTH}
     lines = str(session.budget).splitlines()
     assert lines[-1] == (
         "guarantee: (1, 1e-06)-differential privacy for every privacy unit per 30 days, over all queries of these"
     )
-    assert lines[1] == "period 2 of 3, the next begins 2026-03-02 00:00:00 UTC"
+    assert "period 2 of 3, the next begins 2026-03-02 00:00:00 UTC" in lines
 
 
 def test_a_citation_speaks_of_one_period(opened: Opened) -> None:

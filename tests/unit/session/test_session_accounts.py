@@ -317,7 +317,9 @@ def test_an_analyst_who_used_more_than_the_default_delta_keeps_stored_answers(fo
     with opened(folder, "dora") as dora:
         balance = dora.budget
         assert balance.delta.granted == Fraction("2.5e-7") < balance.delta.spent == Fraction("4e-7")
-        assert str(balance).startswith("100 % of the budget is used, 0 % is left: not enough for")
+        assert str(balance).startswith("100 % of the budget is used, 0 % is left\nenough, at the worst, for any one of")
+        fit = {tile.name: tile.remaining for tile in balance.tiles}
+        assert (fit["names"], fit["names_with_counts"]) == (0, 0) < (fit["totals"], fit["series"])
         assert all(amount >= 0 for row in dora.sql("SHOW BUDGET").fetchall() for amount in row[1:])
         assert dora.history["percent_used"].to_pylist() == [100.0]
         assert dora.sql(large).fetchall() == first.fetchall()

@@ -87,7 +87,22 @@ def test_the_budget(session: dpsql.Session) -> None:
         assert (share["measure"], share["granted"], share["reserved"]) == ("percent of the budget", 100, 0)
         assert share["spent"] == float(after.percent_used) == 100 - share["remaining"]
         assert share["spent"] == float(before.percent_used + answer.receipt.percent_used)
-        assert [row["measure"] for row in shown] == ["rho", "delta", f"items of epsilon {after.epsilon}"]
+        # what else there is comes after the amounts, which tools find where they always were
+        assert [row["measure"] for row in shown] == [
+            "rho",
+            "delta",
+            f"items of epsilon {after.epsilon}",
+            "lists of names (TOP 10)",
+            "lists of names with counts (TOP 10)",
+            "totals",
+            "series of 12 months",
+            "stored answers (free)",
+        ]
+        assert [row["remaining"] for row in shown[3:-1]] == [tile.remaining for tile in after.tiles]
+        assert list(shown[-1].values()) == ["stored answers (free)", 1, 0, 0, 1]
+        assert (before.answers, after.answers) == (0, 1)
+        assert "\nfree: 1 stored answer of this data version\n" in str(after)
+        assert "free: " not in str(before)
         assert shown[0]["spent"] == pytest.approx(float(after.rho.spent), rel=1e-6)  # as it is shown
         assert int(shown[2]["remaining"]) == after.items
 
