@@ -45,7 +45,11 @@ class Curator:
             "visits": dpsql.PrivateTable(privacy_unit="user_id"),
             "names": dpsql.PublicTable(),
         }
-        analysts = {"ana": dpsql.Analyst(epsilon=4), "bob": dpsql.Analyst(epsilon=1, items=6), "default": dpsql.Analyst(10)}
+        analysts = {
+            "ana": dpsql.Analyst(epsilon=4),
+            "bob": dpsql.Analyst(epsilon=1, items=6),
+            "default": dpsql.Analyst(10),
+        }
         budget = dpsql.Budget(epsilon=10.0, delta=1e-6, items=60, queries=20)
         self.ledger, self.database = folder / "ledger.sqlite", database
         self.policy = dpsql.Policy(budget, tables, ledger=self.ledger, analysts=analysts)
@@ -140,8 +144,10 @@ def test_the_comment_says_what_it_is(curator_: Curator) -> None:
         (f"SELECT readers, article AS readers_low FROM ({ASK}) AS x", ["readers", "readers_low"]),
         (f"SELECT (SELECT n FROM ({TOTAL}) AS t) AS total, article FROM ({ASK}) AS x", ["total", "article"]),
         (
-            "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY GROUPING SETS ((article), ()) "
-            "TOP 3 PRIVATE WITH (intervals = true)",
+            (
+                "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY GROUPING SETS ((article), ()) "
+                "TOP 3 PRIVATE WITH (intervals = true)"
+            ),
             ["article", "n", "n_low", "n_high"],
         ),
     ],
@@ -228,7 +234,7 @@ def test_a_refresh_is_made_for_a_new_version_of_the_data_alone(curator_: Curator
         assert sorted(row[0] for row in first_rows) == sorted(row[0] for row in last_rows)
         comments = [session.catalog.find(each.version.strip('"')).comment for each in (first, again)]
         assert all(comment.startswith("readers\nPublished on ") for comment in comments)
-        assert ["from version 0", "from version 1"] == [comment.partition("UTC) ")[2][:14] for comment in comments]
+        assert [comment.partition("UTC) ")[2][:14] for comment in comments] == ["from version 0", "from version 1"]
 
 
 def test_due_refreshes_all_and_one_failure_does_not_stop_the_others(curator_: Curator) -> None:
