@@ -175,7 +175,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
         *names.split(),
         *"sealed replayed shared durable chosen certificate isolation confinement".split(),
         *"answered wanted rise outdone_by more read_as bounded_by bounds cut list_note legs charged_to".split(),
-        *"known evident known_before parts total reread".split(),
+        *"known evident known_before parts total reread reused".split(),
     ]
 
 

@@ -147,7 +147,7 @@ def test_names_order_having_and_limit_are_those_of_the_present_query(asked: tupl
 def test_parameters_are_part_of_the_question(example: Path) -> None:
     sql = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP ? PRIVATE"
     with opened(example) as session:
-        given = (["DE", 3], ["FR", 3], ["DE", 2])
+        given = (["DE", 2], ["FR", 3], ["DE", 3])  # the first rows of a longer answer may be free
         assert [session.sql(sql, values).receipt.replayed for values in given] == [False, False, False]
         assert [session.sql(sql, values).receipt.replayed for values in given] == [True, True, True]
         assert session.sql(sql.replace("?", "'FR'", 1).replace("?", "3")).receipt.replayed
