@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpsql.engines import Engine
     from dpsql.engines.duckdb.catalog import StoredTable
     from dpsql.ledger import Event, Verified
-    from dpsql.ledger.record import StoredTable as NamedTable
+    from dpsql.ledger.record import NamedTable
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.publications import Publication, PublicationPlan, PublicationRequest
     from dpsql.report.balance import Spending

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.base_ledger import find_published, refuse_taken, refuse_unpublished
-from dpsql.ledger.record import StoredTable, TableContent
+from dpsql.ledger.record import NamedTable, TableContent
 from dpsql.plan import Plan
 from dpsql.receipt import NO_MECHANISM, Receipt
 from dpsql.report.forecast import check_together, describe_together, explain_shortfall
@@ -156,18 +156,18 @@ class PublicationPlan:
         question = hashlib.sha256("\n".join([*(plan.key for plan in self._plans), self.sql]).encode()).hexdigest()
         return TableContent(self.sql, write_stream(add_intervals(answer)), question, self._comment)
 
-    def _find_last(self) -> StoredTable:
+    def _find_last(self) -> NamedTable:
         found = find_published(self._ledger.tables()[1], self.name)
         if found is None:  # dropped by another process just now
             raise refuse_unpublished(self.name)
         return found
 
-    def _describe(self, stored: StoredTable, receipt: Receipt | None = None) -> Publication:
+    def _describe(self, stored: NamedTable, receipt: Receipt | None = None) -> Publication:
         return describe_publication(self._session, stored, receipt, is_current=self.is_current)
 
 
 def describe_publication(
-    session: Session, stored: StoredTable, receipt: Receipt | None = None, *, is_current: bool = False
+    session: Session, stored: NamedTable, receipt: Receipt | None = None, *, is_current: bool = False
 ) -> Publication:
     """Return what there is of a published table."""
     ledger, _ = find_ledger(session)
@@ -185,9 +185,9 @@ def describe_publication(
     )
 
 
-def list_due(version: int, tables: Sequence[StoredTable]) -> list[StoredTable]:
+def list_due(version: int, tables: Sequence[NamedTable]) -> list[NamedTable]:
     """Return the published tables whose last one is of an earlier data version, the last of each, by first name."""
-    last = dict[str, StoredTable]()
+    last = dict[str, NamedTable]()
     for each in tables:
         if each.is_published:
             last[ascii_lower(each.name)] = each

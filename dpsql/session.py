@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.ledger.base_ledger import Ledger
-    from dpsql.ledger.record import StoredTable
+    from dpsql.ledger.record import NamedTable
 
 _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 
@@ -80,7 +80,7 @@ class Session:
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
         self._policy_tables = own.catalog.tables
-        self._stored: tuple[int, tuple[StoredTable, ...]] = (0, ())  # what the catalog has beside them, and when
+        self._stored: tuple[int, tuple[NamedTable, ...]] = (0, ())  # what the catalog has beside them, and when
         self._analyses = self._open_cache()
         stored = StoredTables(own.ledger, own.account)
         self._free_answers = free_answers.FreeAnswers(

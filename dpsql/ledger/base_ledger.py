@@ -58,7 +58,7 @@ from dpsql.ledger.record import (
     Entry,
     Event,
     LedgerTerms,
-    StoredTable,
+    NamedTable,
     TableContent,
     decode_fraction,
     decode_table,
@@ -527,9 +527,9 @@ class Ledger(ABC):
                 book.append("registered", {"units": fresh}, at=at)
 
     @release_on_interrupt
-    def tables(self) -> tuple[int, tuple[StoredTable, ...]]:
+    def tables(self) -> tuple[int, tuple[NamedTable, ...]]:
         """Return the data version, and the tables that are stored under a name, the oldest first."""
-        found: tuple[int, tuple[StoredTable, ...]] = self._recall(_TABLES)
+        found: tuple[int, tuple[NamedTable, ...]] = self._recall(_TABLES)
         return found
 
     @release_on_interrupt
@@ -834,7 +834,7 @@ def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: in
     return None if answer is None else Outcome(decode_fraction(told["loss"]), told["digest"], answer)
 
 
-def find_named(tables: Sequence[StoredTable], name: str, *, account: str | None) -> StoredTable | None:
+def find_named(tables: Sequence[NamedTable], name: str, *, account: str | None) -> NamedTable | None:
     """Return the newest answer that an account has under a name, in lower case or not."""
     for table in reversed(tables):
         if not table.is_published and table.account == account and table.name.lower() == name.lower():
@@ -842,7 +842,7 @@ def find_named(tables: Sequence[StoredTable], name: str, *, account: str | None)
     return None
 
 
-def find_published(tables: Sequence[StoredTable], name: str) -> StoredTable | None:
+def find_published(tables: Sequence[NamedTable], name: str) -> NamedTable | None:
     """Return the last table that was published under a name, in lower case or not."""
     for table in reversed(tables):
         if table.is_published and table.name.lower() == name.lower():
@@ -858,7 +858,7 @@ def _read_content(book: LedgerTransaction, number: int) -> TableContent:
         raise tampered(f"event {number} has no table") from error
 
 
-def refuse_many_names(tables: Sequence[StoredTable], account: str | None, *, place: Place | str | None = None) -> None:
+def refuse_many_names(tables: Sequence[NamedTable], account: str | None, *, place: Place | str | None = None) -> None:
     """Raise `Refusal` for an account that can name no further answer."""
     names = {each.name.lower() for each in tables if not each.is_published and each.account == account}
     if len(names) >= MAX_NAMES:

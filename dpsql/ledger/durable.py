@@ -32,7 +32,7 @@ from dpsql.ledger.record import (
     Clock,
     Event,
     LedgerTerms,
-    StoredTable,
+    NamedTable,
     decode_fraction,
     decode_present,
     decode_ratio,
@@ -334,9 +334,9 @@ def _checked_name(account: object) -> str | None:
     return account
 
 
-def _decode_stored(told: list[Any]) -> StoredTable:
+def _decode_stored(told: list[Any]) -> NamedTable:
     number, name, at, version, account, is_published = told
-    return StoredTable(int(number), str(name), _moment(at), int(version), _checked_name(account), bool(is_published))
+    return NamedTable(int(number), str(name), _moment(at), int(version), _checked_name(account), bool(is_published))
 
 
 def _moment(when: str) -> datetime:

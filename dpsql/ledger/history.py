@@ -22,7 +22,7 @@ from dpsql.ledger.record import (
     Division,
     Event,
     LedgerTerms,
-    StoredTable,
+    NamedTable,
     compute_chain,
     decode_periods,
     decode_ratio,
@@ -58,7 +58,7 @@ class Sums:
     states: Mapping[str | None, BudgetState]
     held: Mapping[int, tuple[Ratio, str | None]]
     failed: tuple[tuple[str | None, datetime], ...]
-    tables: tuple[StoredTable, ...] = ()
+    tables: tuple[NamedTable, ...] = ()
 
     @property
     def size(self) -> int:
@@ -150,7 +150,7 @@ class History:
         self.terms: LedgerTerms | None = None
         self.answers = self.repeats = 0
         self.failed: list[tuple[str | None, datetime]] = []
-        self.tables: list[StoredTable] = []
+        self.tables: list[NamedTable] = []
         self._budget: tuple[Ratio, Ratio] = _NOTHING
         self._currencies = BudgetVector(0, 0).certificate.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
@@ -356,7 +356,7 @@ class History:
         for part in ("text", "question", "comment", "table"):
             _text(body[part])
         account, version = body["account"], body["data_version"]
-        self.tables.append(StoredTable(seq, name, at, version, account and _text(account), kind == "published"))
+        self.tables.append(NamedTable(seq, name, at, version, account and _text(account), kind == "published"))
         present = None if self.terms is None else self.terms.data_version
         return kind in {"named", "published"} and type(version) is int and present is not None and version <= present
 

@@ -164,7 +164,7 @@ class Division:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTable:
+class NamedTable:
     """Table that the ledger stores under a name, without its content: an answer that was named, or a published table.
 
     `number` is that of its event, which has the content. A named answer is that of its `account` alone, a published

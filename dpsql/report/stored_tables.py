@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from dpsql.engines.arrow_types import find_type_name
 from dpsql.errors import Place, Refusal
 from dpsql.ledger.base_ledger import Ledger, find_named, refuse_many_names, refuse_taken
-from dpsql.ledger.record import StoredTable, TableContent
+from dpsql.ledger.record import NamedTable, TableContent
 from dpsql.plan import Plan
 from dpsql.plan.identity.stored_release import list_columns
 from dpsql.plan.outer_select import OuterSelectView, ResultView
@@ -52,7 +52,7 @@ class StoredTables:
     _contents: dict[int, TableContent] = field(default_factory=dict)
     _tables: dict[int, pa.Table] = field(default_factory=dict)
 
-    def list_tables(self, stored: tuple[int, Sequence[StoredTable]]) -> tuple[Table, ...]:
+    def list_tables(self, stored: tuple[int, Sequence[NamedTable]]) -> tuple[Table, ...]:
         """Return those that the account may read as tables of the catalog, the published ones first.
 
         `stored` is what the ledger has, and the present version of the data.
@@ -65,7 +65,7 @@ class StoredTables:
                 found[ascii_lower(name)] = self._describe(name, each, has_ended=has_ended)
         return tuple(found.values())
 
-    def _describe(self, name: str, stored: StoredTable, *, has_ended: bool = False) -> Table:
+    def _describe(self, name: str, stored: NamedTable, *, has_ended: bool = False) -> Table:
         columns = tuple((each.name, parse_type(find_type_name(each.type))) for each in self.read(stored.number).schema)
         content = self._contents[stored.number]
         comment = content.text if has_ended else content.comment
@@ -100,9 +100,9 @@ class StoredTables:
         return self._contents[number].text
 
 
-def name_versions(tables: Sequence[StoredTable]) -> Iterator[tuple[str, StoredTable]]:
+def name_versions(tables: Sequence[NamedTable]) -> Iterator[tuple[str, NamedTable]]:
     """Yield the published tables with their names: the last of each under its own, and each with its day."""
-    last, days = dict[str, StoredTable](), defaultdict[tuple[str, str], list[StoredTable]](list)
+    last, days = dict[str, NamedTable](), defaultdict[tuple[str, str], list[NamedTable]](list)
     for stored in tables:
         if stored.is_published:
             last[ascii_lower(stored.name)] = stored
@@ -132,7 +132,7 @@ def add_intervals(answer: Answer) -> pa.Table:
     return table
 
 
-def describe_published(stored: StoredTable, content: TableContent, table: pa.Table) -> str:
+def describe_published(stored: NamedTable, content: TableContent, table: pa.Table) -> str:
     """Return what a published table is: the comment of its curator, its day and data version, intervals and SQL."""
     found = [str(each.metadata[_INTERVAL_OF.encode()], "utf-8") for each in table.schema if each.metadata]
     day = f"{stored.at.astimezone(UTC):%Y-%m-%d}"
