@@ -163,11 +163,11 @@ class PublicationPlan:
         return found
 
     def _describe(self, stored: NamedTable, receipt: Receipt | None = None) -> Publication:
-        return describe_publication(self._session, stored, receipt, is_current=self.is_current)
+        return describe_publication(self._session, stored, receipt=receipt, is_current=self.is_current)
 
 
 def describe_publication(
-    session: Session, stored: NamedTable, receipt: Receipt | None = None, *, is_current: bool = False
+    session: Session, stored: NamedTable, *, receipt: Receipt | None = None, is_current: bool = False
 ) -> Publication:
     """Return what there is of a published table."""
     ledger, _ = find_ledger(session)

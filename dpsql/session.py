@@ -281,7 +281,7 @@ class Session:
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):
             parts = self._plans.mark_reread(parts, earlier())
-        name = find_name(parts, view, self._free_answers.stored)
+        name = find_name(parts, view, stored=self._free_answers.stored)
         # EXPLAIN, of a SELECT over public tables alone and of private queries
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return build_free_answer(free_answers.free_plan_table(), self._dependencies)
@@ -306,7 +306,7 @@ class Session:
     ) -> None:
         """Store the answer of a statement under the name that it gives."""
         table, question, stored = answer.arrow(), digest_question(parts, view), self._free_answers.stored
-        store_answer(view.name, text, table, question, stored, is_charged=is_charged)
+        store_answer(view.name, text, table=table, question=question, stored=stored, is_charged=is_charged)
 
     def _require_consent(self, part: PlannedQuery, *, given: bool | None, postgres: bool) -> PlannedQuery:
         """Return a query that is charged and may be run; raise `Refusal` for one that can hardly return a row.

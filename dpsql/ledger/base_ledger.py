@@ -558,7 +558,7 @@ class Ledger(ABC):
             else:
                 refuse_many_names(self._history.tables, account)
             body = encode_table(name, account, data_version=version, content=content, most=MAX_NAMED_BYTES)
-            self._store_table(book, "named", body)
+            self._store_table(book, "named", body=body)
 
     @release_on_interrupt
     def publish(
@@ -588,7 +588,7 @@ class Ledger(ABC):
             if last is not None and last.data_version == data_version:
                 return False
             body = encode_table(name, account, data_version=version, content=content, most=MAX_PUBLISHED_BYTES)
-            self._store_table(book, "published", body)
+            self._store_table(book, "published", body=body)
         return True
 
     @release_on_interrupt
@@ -598,9 +598,9 @@ class Ledger(ABC):
             self._agree(book)
             if find_published(self._history.tables, name) is None:
                 raise refuse_unpublished(name)
-            self._store_table(book, "withdrawn", {"name": name})
+            self._store_table(book, "withdrawn", body={"name": name})
 
-    def _store_table(self, book: LedgerTransaction, kind: str, body: Body) -> None:
+    def _store_table(self, book: LedgerTransaction, kind: str, *, body: Body) -> None:
         if not book.tell_tables():
             raise LedgerError(
                 "ledger-older",

@@ -70,7 +70,7 @@ class StoredTables:
         content = self._contents[stored.number]
         comment = content.text if has_ended else content.comment
         if stored.is_published:
-            comment = describe_published(stored, content, self._tables[stored.number])
+            comment = describe_published(stored, content, table=self._tables[stored.number])
         path = (_STORED, str(stored.number))
         kind = "published" if stored.is_published else "answer"
         return Table(name, path, columns, None, stored_kind=kind, has_ended=has_ended, comment=comment)
@@ -132,7 +132,7 @@ def add_intervals(answer: Answer) -> pa.Table:
     return table
 
 
-def describe_published(stored: NamedTable, content: TableContent, table: pa.Table) -> str:
+def describe_published(stored: NamedTable, content: TableContent, *, table: pa.Table) -> str:
     """Return what a published table is: the comment of its curator, its day and data version, intervals and SQL."""
     found = [str(each.metadata[_INTERVAL_OF.encode()], "utf-8") for each in table.schema if each.metadata]
     day = f"{stored.at.astimezone(UTC):%Y-%m-%d}"
@@ -159,7 +159,7 @@ class _Planned(Protocol):
     def plan(self) -> Plan: ...
 
 
-def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, stored: StoredTables) -> str:
+def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, *, stored: StoredTables) -> str:
     """Return the name that a statement gives its answer; "" for none.
 
     Raises `Refusal` for a name that cannot be one, for several, and for that of the answer to another question.
@@ -175,11 +175,11 @@ def find_name(parts: Sequence[_Planned], view: ResultView | OuterSelectView, sto
     if other is not None:
         hint = "Leave all but one out: the name is that of the whole statement's answer."
         raise Refusal("option", "This statement gives two names.", hint=hint, place=other.place)
-    check_free(name, digest_question(parts, view), stored, place=place)
+    check_free(name, digest_question(parts, view), stored=stored, place=place)
     return name
 
 
-def check_free(name: str, question: str, stored: StoredTables, *, place: Place | str | None) -> None:
+def check_free(name: str, question: str, *, stored: StoredTables, place: Place | str | None) -> None:
     """Raise `Refusal` if the name is that of the answer to another question of this account."""
     tables = stored.ledger.tables()[1]
     known = find_named(tables, name, account=stored.account)
@@ -197,7 +197,7 @@ def digest_question(parts: Sequence[_Planned], view: ResultView | OuterSelectVie
 
 
 def store_answer(
-    name: str, text: str, table: pa.Table, question: str, stored: StoredTables, *, is_charged: bool
+    name: str, text: str, *, table: pa.Table, question: str, stored: StoredTables, is_charged: bool
 ) -> None:
     """Store an answer under a name of the account."""
     content = TableContent(text, write_stream(table), question)

@@ -49,8 +49,12 @@ def test_functions_take_at_most_6_parameters() -> None:
     # keys of the file
     modules = ("model", "model", "settings", "settings", "settings", "tables")
     commands = [f"dpsql/cli/__init__.py {name}" for name in ("query", "shell", "explain", "mcp")]
-    commands += [f"dpsql/cli/curator.py {name}" for name in ("bounds", "grant")]  # and one for each option of a command
-    suggestions = ["dpsql/curator.py suggest_bounds"]  # what is suggested, and what a session is opened with
+    commands += [
+        f"dpsql/cli/curator.py {name}" for name in ("bounds", "publish", "grant")
+    ]  # and one for each option of a command
+    suggestions = [
+        f"dpsql/curator.py {name}" for name in ("suggest_bounds", "publish")
+    ]  # what is suggested, and what a session is opened with
     # what one is opened with
     sessions = ["dpsql/connect.py connect", *suggestions, "dpsql/dbapi/connection.py connect"]
     # what a session has, and the parts of a statement
@@ -64,8 +68,9 @@ def test_parameters_after_the_second_are_keyword_only() -> None:
         for label, node, method in all_functions()
         if len(node.args.posonlyargs) + len(node.args.args) - method > 2
     }
-    # Budget.suggest(items, queries, users) and suggest_bounds(policy, table, columns) are promised as they stand
-    promised = {"dpsql/policy/model.py suggest", "dpsql/curator.py suggest_bounds"}
+    # Budget.suggest(items, queries, users), suggest_bounds(policy, table, columns) and publish(policy, name, sql) are
+    # promised as they stand
+    promised = {"dpsql/policy/model.py suggest", "dpsql/curator.py suggest_bounds", "dpsql/curator.py publish"}
     called = "_nothing get_columns get_pk_constraint get_table_comment has_table is_disconnect"  # by SQLAlchemy, so
     called_so = {f"dpsql/integrations/sqlalchemy.py {name}" for name in called.split()}
     assert loose == promised | called_so | {

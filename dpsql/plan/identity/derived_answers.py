@@ -51,11 +51,11 @@ def take_first_rows(
     terms = read_terms(facts)
     like = plan if terms.known or not plan.spec.rows.known else build_nameless()  # from the names that were known then
     words = f"first {plan.series[1]} of an answer of {k} of {facts['day']}"
-    is_given = _has_law_of(like, terms, PrefixLaw(facts["prefix"]))
+    is_given = _has_law_of(like, terms, law=PrefixLaw(facts["prefix"]))
     return DerivedAnswer(replace(like, reused=ReusedAnswer(key, words)), stored, is_given)
 
 
-def _has_law_of(plan: Plan, terms: ReleaseTerms, law: PrefixLaw) -> bool:
+def _has_law_of(plan: Plan, terms: ReleaseTerms, *, law: PrefixLaw) -> bool:
     """Return whether the first rows of an answer on these terms have the law of a plan, or that of a larger loss."""
     option = plan.query.clause.options.get("mechanism")
     # AUTO may choose another mechanism for fewer rows.

@@ -98,7 +98,7 @@ def find_law(selection: object, counts: Counts) -> Law:
 
 
 def agrees(asked: Plan, stored: Plan, law: PrefixLaw) -> bool:
-    return derived_answers._has_law_of(asked, ReleaseTerms.of(stored), law)
+    return derived_answers._has_law_of(asked, ReleaseTerms.of(stored), law=law)
 
 
 EXACT: dict[str, tuple[str, Callable[[object], object]]] = {
@@ -312,7 +312,7 @@ def test_a_prefix_is_a_function_of_the_stored_answer_alone() -> None:
 def test_each_part_of_the_comparison_is_needed(session: Session, kind: str) -> None:
     shorter, longer = (plan(session, k, "mechanism = limited_domain, k_bar = 50") for k in (1, 3))
     terms = ReleaseTerms.of(longer)
-    assert derived_answers._has_law_of(shorter, terms, PrefixLaw.EXACT)
+    assert derived_answers._has_law_of(shorter, terms, law=PrefixLaw.EXACT)
     changed = {
         "another k_bar": replace(terms, k_bar=51),
         "a smaller epsilon": replace(terms, epsilon=dpsql.Epsilon(terms.epsilon.value / 2)),
@@ -320,8 +320,8 @@ def test_each_part_of_the_comparison_is_needed(session: Session, kind: str) -> N
         "more delta": replace(terms, delta=dpsql.Delta(terms.delta.value * 2)),
         "other names": replace(terms, known=3),
     }[kind]
-    assert not derived_answers._has_law_of(shorter, changed, PrefixLaw.EXACT)
-    assert not derived_answers._has_law_of(shorter, terms, PrefixLaw.OTHER)
+    assert not derived_answers._has_law_of(shorter, changed, law=PrefixLaw.EXACT)
+    assert not derived_answers._has_law_of(shorter, terms, law=PrefixLaw.OTHER)
     # In law: a smaller epsilon, or another threshold, is another law.
     if kind in {"another k_bar", "a smaller epsilon"}:
         own = longer.selection
