@@ -427,7 +427,7 @@ def test_every_known_mistake_is_caught(mistake: str, monkeypatch: pytest.MonkeyP
             case "fresh":
                 monkeypatch.setattr(Plan, "fresh", False)
             case "law":
-                monkeypatch.setattr(derived_answers, "_has_law_of", lambda *_: True)
+                monkeypatch.setattr(derived_answers, "_has_law_of", lambda *_, **__: True)
             case "epsilon":
                 terms = ReleaseTerms.of
                 monkeypatch.setattr(
