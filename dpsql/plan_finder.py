@@ -101,8 +101,9 @@ class PlanFinder:
             if stored_before is not None:
                 plan, stored = nameless, stored_before
         if stored is None and not plan.fresh:
-            if self.names.earlier_keys() or (plan.series is not None and plan.series[0] in self.names.series):
-                plan, stored = self._find_otherwise(query, plan)
+            longer = [] if plan.series is None else self.names.list_longer(*plan.series)
+            if longer or self.names.earlier_keys():
+                plan, stored = self._find_otherwise(query, plan, longer=longer)
             if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
@@ -137,26 +138,26 @@ class PlanFinder:
                 return similar  # of another query it is refused, and not charged again in silence
         return stored
 
-    def _find_otherwise(self, query: PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:
+    def _find_otherwise(
+        self, query: PrivateQuery, plan: planning.Plan, *, longer: Sequence[tuple[int, str]]
+    ) -> tuple[planning.Plan, bytes | None]:
         """Return what an earlier version stored for a question, or a stored answer from which that to it follows.
 
-        It comes with its plan; without one the plan is that of the question, and may have one that is offered.
+        The `longer` answers are named by their k and key. What is found comes with its plan; without it the plan is
+        that of the question, and may have an answer that is offered.
         """
         if self.names.earlier_keys():
             before = self._find_before_0_11(query, plan)
             if before.stored is not None:
                 return before.plan, before.stored
-        if plan.series is not None and plan.reuses is not False:
-            return self._find_derived(query, plan, longer=self.names.list_longer(*plan.series))
+        if plan.reuses is not False:
+            return self._find_derived(query, plan, longer=longer)
         return plan, None
 
     def _find_derived(
         self, query: PrivateQuery, plan: planning.Plan, *, longer: Sequence[tuple[int, str]]
     ) -> tuple[planning.Plan, bytes | None]:
-        """Return the plan with the stored answer whose first rows answer it; else with one that is offered.
-
-        The `longer` answers are named by their k and key.
-        """
+        """Return the plan with the stored answer whose first rows answer it; else with one that is offered."""
         offered: planning.DerivedAnswer | None = None
         for k, key in longer:
             stored = self.own.ledger.stored(key, self.own.account)  # on this version of the data

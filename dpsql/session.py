@@ -235,7 +235,7 @@ class Session:
         stamp, charged = self._dependencies.ledger.stamp(), self._charged.find(key)
         answer = None if charged is None else self._replay_charged(*charged, stop=stop)
         if answer is None:
-            statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres)
+            statement = self._analyze(text, parameters, implicit=implicit, postgres=postgres, stamp=stamp)
             found = self._answer_analyzed(statement, stop, text=text, earlier=earlier, consent=consent)
             # a statement that reads a clock is not in the cache of analyses
             is_repeatable = self._analyses.has(key) and planning.is_repeatable(statement)
@@ -552,9 +552,9 @@ class Session:
             parser=planning.EvaluatorParser(own.evaluator),
         )
 
-    def _read_stored_tables(self) -> None:
-        """Bring the catalog to what the ledger stores under names now, where that has changed."""
-        stored = self._dependencies.ledger.tables()
+    def _read_stored_tables(self, stamp: Hashable = None) -> None:
+        """Bring the catalog to what the ledger stores under names now, which has just this stamp, if it is known."""
+        stored = self._dependencies.ledger.tables(stamp)
         if stored == self._stored or not (stored[1] or self._stored[1]):
             return
         own = self._dependencies
@@ -565,10 +565,16 @@ class Session:
         self._analyses, self._stored = self._open_cache(), stored
 
     def _analyze(
-        self, text: str, parameters: ParameterValues, *, implicit: bool | None = None, postgres: bool = False
+        self,
+        text: str,
+        parameters: ParameterValues,
+        *,
+        implicit: bool | None = None,
+        postgres: bool = False,
+        stamp: Hashable = None,
     ) -> statements.Statement:
         self._check_open()
-        self._read_stored_tables()
+        self._read_stored_tables(stamp)
         known = self._dependencies.implicit if implicit is None else implicit
         return self._analyses.read(text, parameters, implicit=known, postgres=postgres)
 

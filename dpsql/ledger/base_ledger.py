@@ -527,9 +527,16 @@ class Ledger(ABC):
                 book.append("registered", {"units": fresh}, at=at)
 
     @release_on_interrupt
-    def tables(self) -> tuple[int, tuple[NamedTable, ...]]:
-        """Return the data version, and the tables that are stored under a name, the oldest first."""
-        found: tuple[int, tuple[NamedTable, ...]] = self._recall(_TABLES)
+    def tables(self, stamp: Hashable = None) -> tuple[int, tuple[NamedTable, ...]]:
+        """Return the data version, and the tables that are stored under a name, the oldest first.
+
+        What was read at a `stamp` that was taken just now is not asked for again.
+        """
+        findings, known = self._findings, stamp[0] if isinstance(stamp, tuple) else None
+        if known is not None and findings.version == known and _TABLES in findings.results:
+            found: tuple[int, tuple[NamedTable, ...]] = findings.results[_TABLES]
+        else:
+            found = self._recall(_TABLES)
         return found
 
     @release_on_interrupt

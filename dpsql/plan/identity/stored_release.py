@@ -327,8 +327,8 @@ class NamesOfAccount:
     """Names of one account, read from the ledger once; a later look reads what was stored since.
 
     The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
-    query that does not say whether it uses names does so `by_default`, or not. The questions of each of the `series`
-    that were answered have their keys by their k.
+    query that does not say whether it uses names does so `by_default`, or not. The questions of each series that were
+    answered have their keys by their k.
     """
 
     ledger: Ledger
@@ -337,13 +337,11 @@ class NamesOfAccount:
     _earlier: dict[str, None] | None = None
     _position: int = 0
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
-    series: dict[str, dict[int, str]] = field(default_factory=dict)
+    _series: dict[str, dict[int, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
-        """Look at what was stored since, and return the query with the known names of its keys, if it may use any."""
-        with self._lock:
-            self._read()
+        """Return the query with the names of its keys that are known, if it may use any."""
         known = query.clause.options.get("known")
         if not isinstance(query.domain, ReleasedDomain):  # of other queries, TOP k of all groups may use names
             is_ranked = query.clause.shape == "top" and not query.clause.is_adaptive
@@ -351,6 +349,7 @@ class NamesOfAccount:
             if not (is_wanted and is_ranked) or query.domain is not None or query.partitions is not None:
                 return query
         with self._lock:
+            self._read()
             if not self._found:
                 return query
             query = order_canonically(query)
@@ -378,11 +377,11 @@ class NamesOfAccount:
     def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
         """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
 
-        They may have been answered on another version of the data. Known are the answers that were stored when a query
-        was last completed.
+        They may have been answered on another version of the data.
         """
         with self._lock:
-            return sorted((each, key) for each, key in self.series.get(series, {}).items() if each > k)
+            self._read()
+            return sorted((each, key) for each, key in self._series.get(series, {}).items() if each > k)
 
     def _read(self) -> None:
         """Read the answers that were stored since the last look.
@@ -398,7 +397,7 @@ class NamesOfAccount:
             known, stream = found
             if "series" in known:
                 series, k = known["series"]
-                self.series.setdefault(series, {})[k] = known["key"]
+                self._series.setdefault(series, {})[k] = known["key"]
             keys = known.get("keys", ())
             if not keys:
                 earlier.update({} if "release" in known else {known["key"]: None})

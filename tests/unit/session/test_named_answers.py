@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.ledger import SQLiteLedger
 
 ASK = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY article TOP 3 PRIVATE"
 NAMED = f"{ASK} WITH (name = 'weekly')"
@@ -206,3 +207,19 @@ def test_no_option_of_a_private_query_reads_one(session: dpsql.Session, clause: 
     ask = f"SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article {clause}"
     assert refusal(session, ask).code == "stored-table"
     assert refusal(session, f"EXPLAIN {ask}").code == "stored-table"
+
+
+def test_the_replay_of_a_total_looks_for_no_names(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE"
+    session.sql(total)
+    ledger, count = session._dependencies.ledger, 0
+    reading = type(ledger)._reading
+
+    def read(self: SQLiteLedger) -> object:
+        nonlocal count
+        count += 1
+        return reading(self)
+
+    monkeypatch.setattr(type(ledger), "_reading", read)
+    assert session.sql(f"{total} ").receipt.replayed
+    assert count == 1  # the stored answer
