@@ -39,7 +39,7 @@ from dpsql.report import free_answers
 from dpsql.report.balance import Balance, read_balance, read_balances
 from dpsql.report.consent import find_refusal
 from dpsql.report.forecast import Forecast
-from dpsql.report.stored_tables import StoredTables, digest_question, find_name, store_answer
+from dpsql.report.stored_tables import StoredTables, digest_question, find_name, is_stored, store_answer
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
@@ -463,7 +463,9 @@ class Session:
             types,
             read=lambda values: self._analyze(text, values, implicit=implicit, postgres=postgres),
         )
-        return planning.Prepared(found, self._schema(statement, is_open=is_open))
+        beside = statement.beside if isinstance(statement, statements.OuterSelect) else ()
+        reads_stored = any(is_stored(query) for _, query in beside)
+        return planning.Prepared(found, self._schema(statement, is_open=is_open), may_change=reads_stored)
 
     @property
     def catalog(self) -> Catalog:

@@ -90,11 +90,13 @@ class EvaluatorParser:
 class Prepared:
     """Types of a statement's parameters, in order, and columns of its answer, before values are bound.
 
-    A parameter whose type the statement leaves open is UNKNOWN; any value may be bound to it.
+    A parameter whose type the statement leaves open is UNKNOWN; any value may be bound to it. With `may_change`,
+    another table with other columns may take the name of one that the statement reads.
     """
 
     parameters: tuple[str, ...]
     schema: pa.Schema
+    may_change: bool = False
 
     def fitted(self, table: pa.Table) -> pa.Table:
         """Return an answer in the announced columns; a whole number that was bound may have made them narrower.

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.engines.arrow_types import find_type_name
 from dpsql.errors import Place, Refusal
@@ -77,10 +77,9 @@ class StoredTables:
 
     def answer(self, query: PublicQuery) -> pa.Table | None:
         """Return the columns of a stored table that a query fetches; None for a query that reads another table."""
-        scan = query.body.source
-        if not isinstance(scan, Scan) or scan.path[0] != _STORED:
+        if not is_stored(query):
             return None
-        table = self.read(int(scan.path[1]))
+        table = self.read(int(cast("Scan", query.body.source).path[1]))
         names = [name for name in query.names if name in table.column_names]
         return table.select(names) if names else _count_rows(table, query.names[0])
 
@@ -98,6 +97,11 @@ class StoredTables:
         """Return the words of the query of a stored table."""
         self.read(number)
         return self._contents[number].text
+
+
+def is_stored(query: PublicQuery) -> bool:
+    """Return whether a query fetches columns of a stored table."""
+    return isinstance(query.body.source, Scan) and query.body.source.path[0] == _STORED
 
 
 def name_versions(tables: Sequence[NamedTable]) -> Iterator[tuple[str, NamedTable]]:

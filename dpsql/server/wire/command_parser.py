@@ -56,7 +56,7 @@ _WRITES = frozenset(
     "REFRESH IMPORT REASSIGN SECURITY CHECKPOINT".split()
 )
 _UNSUPPORTED = frozenset("NOTIFY CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
-_SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
+_SESSION_SHOWS = frozenset(["ANSWERS", "BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
 _MAX_STATEMENTS = 1_000  # of one text
 _MAX_WORDS = 20_000  # words read of a command, more than a query may have
 _FIRST_WORDS = {"SELECT": 16, "EXPLAIN": 64}  # of those that are mostly a query

@@ -429,12 +429,14 @@ class BoundValues:
 class Shape:
     """The OIDs of a statement's parameters, and its columns, which are None if it returns no rows.
 
-    `schema` has the Arrow types of the columns of a session's query.
+    `schema` has the Arrow types of the columns of a session's query. With `may_change`, they may be others the next
+    time.
     """
 
     parameters: tuple[int, ...] = ()
     columns: tuple[WireColumn, ...] | None = None
     schema: pa.Schema | None = None
+    may_change: bool = False
 
     @property
     def size(self) -> int:

@@ -212,7 +212,7 @@ class QueryRouter:
             # A Parse may name the types of the first parameters alone; 0 leaves one open.
             pairs = zip(_pad(types, len(prepared.parameters)), prepared.parameters, strict=True)
             oids = tuple(oid or find_oid(name) for oid, name in pairs)
-            return Shape(oids, describe_columns(prepared.schema), prepared.schema)
+            return Shape(oids, describe_columns(prepared.schema), prepared.schema, prepared.may_change)
 
         def describe_in_catalog(stop: Stop) -> Shape:
             def act(_: Pause) -> Shape:
@@ -230,7 +230,7 @@ class QueryRouter:
         if await self._is_catalog(source, context):
             return await self._run(describe_in_catalog, source, context=context)
         shape = await self._run(describe_in_session, source, context=context)
-        if len(text) <= _MAX_REMEMBERED:
+        if len(text) <= _MAX_REMEMBERED and not shape.may_change:
             shapes.add(key, shape, size=sys.getsizeof(text) + OF_TYPE * len(types) + shape.size)
         return shape
 
