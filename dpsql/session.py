@@ -36,7 +36,7 @@ from dpsql.ledger import base as ledgers
 from dpsql.plan_finder import PlanFinder, PlannedQuery
 from dpsql.report import forecast as forecasts
 from dpsql.report import free_answers
-from dpsql.report.balance import Balance, read_balance, read_balances
+from dpsql.report.balance import Balance, read_balance, read_balance_by_values, read_balances
 from dpsql.report.consent import find_refusal
 from dpsql.report.forecast import Forecast
 from dpsql.report.stored_tables import StoredTables, digest_question, find_name, is_stored, store_answer
@@ -287,7 +287,8 @@ class Session:
             return build_free_answer(free_answers.free_plan_table(), self._dependencies)
         if parts and parts[0].plan.query.explained:
             plans = [part.plan for part in parts]
-            facts = forecasts.describe_plans(plans, self.budget, is_wrapped=view.has_outer_select, consent=consent)
+            balance = read_balance_by_values(self._dependencies.ledger, self._dependencies.terms)
+            facts = forecasts.describe_plans(plans, balance, is_wrapped=view.has_outer_select, consent=consent)
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop, name=name)
@@ -338,9 +339,9 @@ class Session:
     ) -> list[AnswerPart]:
         """Return the plans of a statement with their answers; release those that are not stored."""
         if len(parts) > 1:
-            forecasts.check_together(
-                [part.plan for part in parts if part.stored is None], self.budget, terms=self._dependencies.terms
-            )
+            ledger, terms = self._dependencies.ledger, self._dependencies.terms
+            charged = [part.plan for part in parts if part.stored is None]
+            forecasts.check_together(charged, read_balance_by_values(ledger, terms), terms=terms)
         answered = list[AnswerPart]()
         for part in parts:
             plan = part.plan
@@ -508,7 +509,8 @@ class Session:
         """
         self._check_open()
         own = self._dependencies
-        return free_answers.history_table(own.ledger.entries(), self.budget, account=own.account)
+        balance = read_balance_by_values(own.ledger, own.terms)
+        return free_answers.history_table(own.ledger.entries(), balance, account=own.account)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""

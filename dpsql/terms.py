@@ -177,8 +177,9 @@ class Terms:
         if epsilon is None or not isinstance(rule, TheoremTwoFilter | OptimalFilter):
             return self
         delta = certified.delta or self.delta
-        most = limits.max_delta or delta
-        if not limits.min_epsilon <= epsilon <= limits.max_epsilon or delta > most:
+        # only Theorem 2 fixes a delta; with another certificate each query names its own
+        is_over = certified.delta is not None and limits.max_delta is not None and delta > limits.max_delta
+        if not limits.min_epsilon <= epsilon <= limits.max_epsilon or is_over:
             reason = f"The ledger fixes epsilon {epsilon} for an item, which the policy's limits exclude, or its delta."
             raise LedgerError("ledger-certificate", reason, hint="Restore the policy's limits.")
         if isinstance(rule, TheoremTwoFilter):

@@ -404,7 +404,12 @@ def read_balances(ledger: Ledger, terms: Terms) -> Balance:
     """
     name = None if terms.account is None else terms.account.name
     answers, published = ledger.count_answers(name), count_published(ledger)
-    balance = replace(read_balance(ledger, terms), answers=answers, published=published)
+    return replace(read_balance_by_values(ledger, terms), answers=answers, published=published)
+
+
+def read_balance_by_values(ledger: Ledger, terms: Terms) -> Balance:
+    """Return the present balance of a ledger, or of an account, with that of each value that its queries have named."""
+    balance, name = read_balance(ledger, terms), None if terms.account is None else terms.account.name
     if terms.budget_by is None:
         return balance
     known = {value: read_balance(ledger, terms, values=(value,)) for value in ledger.states(name)}

@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dpsql.engines.arrow_types import find_type_name
 from dpsql.errors import Place, Refusal
 from dpsql.ledger.base_ledger import Ledger, find_named, refuse_many_names, refuse_taken
-from dpsql.ledger.record import NamedTable, TableContent
+from dpsql.ledger.record import Entry, NamedTable, TableContent
 from dpsql.plan import Plan
 from dpsql.plan.identity.stored_release import list_columns
 from dpsql.plan.outer_select import OuterSelectView, ResultView
@@ -93,10 +94,10 @@ class StoredTables:
                 self._tables[number] = reader.read_all()
         return self._tables[number]
 
-    def find_text(self, number: int) -> str:
-        """Return the words of the query of a stored table."""
+    def find_content(self, number: int) -> TableContent:
+        """Return the content of a stored table, with the words of its query."""
         self.read(number)
-        return self._contents[number].text
+        return self._contents[number]
 
 
 def is_stored(query: PublicQuery) -> bool:
@@ -196,8 +197,11 @@ def check_free(name: str, question: str, *, stored: StoredTables, place: Place |
 def digest_question(parts: Sequence[_Planned], view: ResultView | OuterSelectView) -> str:
     """Return a digest of what a statement asks, in these words or in others."""
     around = "" if isinstance(view, ResultView) else f"{view.query.sql}\n{view.query.parameters!r}"
-    asked = "\n".join([*(each.plan.key for each in parts), around])
-    return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()
+    return _digest([each.plan.key for each in parts], around)
+
+
+def _digest(keys: Sequence[str], around: str = "") -> str:
+    return hashlib.sha256("\n".join([*keys, around]).encode("utf-8", "replace")).hexdigest()
 
 
 def store_answer(
@@ -221,29 +225,36 @@ def write_stream(table: pa.Table) -> bytes:
 def answers_table(stored: StoredTables, balance: Balance, *, now: datetime) -> pa.Table:
     """Return SHOW ANSWERS: the stored answers of an account on the present version of the data, the newest first.
 
-    A name is NULL for an answer that has none. percent_used is what the answer raised the used share of the budget by.
+    A name is NULL for an answer that has none. percent_used is by how much queries of these words raised the used share
+    of the budget; NULL where all parts of a statement were answered before.
     """
     import pyarrow as pa
 
     ledger, account = stored.ledger, stored.account
     (version, tables), entries = ledger.tables(), ledger.entries()
     rises = trace_rises(entries, balance.limit, account=account)
-    mine = [each for each in entries if each.account == account and each.data_version == version and each.key]
-    rows = list[tuple[str | None, str, datetime, str | None, float | None]]()
+    charged, keys = defaultdict[str, Decimal](Decimal), dict[str, Entry]()
+    for entry in entries:
+        if entry.account == account and entry.data_version == version and entry.key:
+            charged[entry.query] += rises[entry.number].percent
+            keys[entry.key] = entry
+    asked = {_digest([key]): entry.query for key, entry in keys.items()}  # by the question of a query alone
     own = [each for each in tables if not each.is_published and each.account == account]
     named = {ascii_lower(each.name): each for each in own if each.data_version == version}
-    charged = {entry.query: float(rises[entry.number].percent) for entry in mine}
+    rows, texts = list[tuple[str | None, str, datetime, str | None, float | None]](), set[str]()
     for each in named.values():
-        text, columns = stored.find_text(each.number), ", ".join(stored.read(each.number).column_names)
-        rows.append((each.name, text, each.at, columns, charged.get(text)))
-    texts = {row[1] for row in rows}
-    for entry in mine:
+        content, columns = stored.find_content(each.number), ", ".join(stored.read(each.number).column_names)
+        text = content.text if content.text in charged else asked.get(content.question)  # it may be named afterwards
+        price = None if text is None else float(charged[text])
+        texts |= {content.text, text or ""}
+        rows.append((each.name, content.text, each.at, columns, price))
+    for key, entry in keys.items():
         is_other = entry.settlement is not None and entry.query not in texts
-        answer = ledger.stored(entry.key, account) if is_other else None
+        answer = ledger.stored(key, account) if is_other else None
         if answer is not None:
             texts.add(entry.query)
             columns = ", ".join(list_columns(answer))
-            rows.append((None, entry.query, entry.opened_at, columns or None, charged[entry.query]))
+            rows.append((None, entry.query, entry.opened_at, columns or None, float(charged[entry.query])))
     rows.sort(key=lambda row: row[2], reverse=True)
     names, queries, times, outputs, percents = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     return pa.table(

@@ -184,7 +184,7 @@ async def _tables(caller: Caller, _: msgspec.Struct) -> ToolAnswer:
         unit, columns = table["privacy_unit"], table["columns"]
         assert isinstance(columns, list)  # noqa: S101 - `list_tables` makes it
         listed = ", ".join(f"{column['column_name']} {column['column_type']}" for column in columns)
-        kind = "public" if unit is None else f"private, privacy unit {unit}"
+        kind = f"{table['kind']}, free" if unit is None else f"private, privacy unit {unit}"
         lines.append(f"{table['name']} ({kind}): {listed}")
     return ToolAnswer("\n".join(lines) or "There are no tables.", {"tables": found})
 

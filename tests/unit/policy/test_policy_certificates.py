@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -108,6 +109,13 @@ def test_the_limits_cap_what_is_fixed(certificate: str) -> None:
         assert terms.certified.delta == terms.delta
     if certificate != "pure":
         assert terms.certified.epsilon == terms.epsilon
+    # A ledger with what was fixed is taken. Where the delta is none of that, a smaller ceiling excludes no ledger.
+    assert terms.held_to(terms.certified).certified == terms.certified
+    smaller = dataclasses.replace(terms, limits=dpsql.Limits(max_epsilon="0.02", max_delta="1e-10"))
+    if certificate == "theorem2":
+        assert error_of(lambda: smaller.held_to(terms.certified)).code == "ledger-certificate"
+    else:
+        assert smaller.held_to(terms.certified).epsilon == terms.epsilon
 
 
 def test_limits_of_analysts_are_refused_where_items_are_for_all(certificate: str) -> None:

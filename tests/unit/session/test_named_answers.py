@@ -96,6 +96,25 @@ def test_show_answers_has_them_in_the_words_they_were_asked(session: dpsql.Sessi
     assert sum(shown.column("percent_used").to_pylist()) == pytest.approx(float(session.budget.percent_used))
 
 
+def test_an_answer_that_is_named_afterwards_is_listed_once_with_its_price(session: dpsql.Session) -> None:
+    session.sql(ASK)
+    session.sql(NAMED)
+    session.sql(f"SELECT COUNT(*) AS n FROM ({ASK} WITH (name = 'how_many')) AS x")  # another question
+    rows = session.sql("SHOW ANSWERS").arrow().to_pylist()
+    assert [(row["name"], row["columns"]) for row in rows] == [("how_many", "n"), ("weekly", "article, readers")]
+    assert [row["percent_used"] for row in rows] == [None, pytest.approx(float(session.budget.percent_used))]
+
+
+def test_queries_of_the_same_words_are_listed_once_with_what_they_used_together(session: dpsql.Session) -> None:
+    fresh = f"{ASK} WITH (fresh = true)"
+    parts = f"SELECT (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE) AS a, article FROM ({ASK}) AS x"
+    for text in (fresh, fresh, parts):
+        session.sql(text)
+    rows = session.sql("SHOW ANSWERS").arrow().to_pylist()
+    assert {row["query"] for row in rows} == {fresh, parts}
+    assert sum(row["percent_used"] for row in rows) == pytest.approx(float(session.budget.percent_used))
+
+
 def test_they_are_listed_beside_the_tables_of_the_policy(session: dpsql.Session) -> None:
     session.sql(NAMED)
     listed = session.sql("SHOW TABLES").arrow()
