@@ -557,7 +557,7 @@ class Session:
         )
 
     def _read_stored_tables(self, stamp: Hashable = None) -> None:
-        """Bring the catalog to what the ledger stores under names now, which has just this stamp, if it is known."""
+        """Bring the catalog to what the ledger stores under names now; `stamp` is that of the ledger if it is known."""
         stored = self._dependencies.ledger.tables(stamp)
         if stored == self._stored or not (stored[1] or self._stored[1]):
             return

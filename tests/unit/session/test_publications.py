@@ -320,6 +320,15 @@ def test_an_account_without_access_publishes_nothing(curator_: Curator) -> None:
     assert (error.code, "--account" in error.hint) == ("analyst-disabled", True)
 
 
+def test_an_analyst_whose_share_is_used_up_reads_it(curator_: Curator) -> None:
+    curator_.publish("weekly", account="ana")
+    with curator_.connect("bob") as session:
+        with pytest.raises(dpsql.BudgetExceeded):
+            for at in range(20):
+                session.sql(f"SELECT COUNT(DISTINCT user_id) AS n FROM reads WHERE user_id <> {at} PRIVATE")
+        assert len(session.sql("SELECT article, readers_low FROM weekly")) == 3
+
+
 def test_an_account_whose_share_is_short_is_charged_nothing(curator_: Curator) -> None:
     curator_.publish("total", TOTAL, account="bob")
     ask = ASK.replace("TOP 3", "TOP 10")
