@@ -192,6 +192,17 @@ def test_a_fault_is_one_sentence(served: Served, monkeypatch: pytest.MonkeyPatch
     assert '"event": "fault", "surface": "mcp"' in served.log.getvalue()
 
 
+def test_a_named_answer_is_listed_as_free_to_its_account_alone(served: Served) -> None:
+    cleo = served.token("cleo")
+    call(served, "query", token=cleo, sql=f"{TOP} WITH (name = 'mine')")
+    before = served.charges("cleo")
+    assert "answers.mine (answer, free): article VARCHAR, n BIGINT" in text_of(call(served, "tables", token=cleo))
+    assert call(served, "query", token=cleo, sql="SELECT * FROM answers.mine").structured_content["row_count"] == 3
+    assert "answers.mine" not in text_of(call(served, "tables"))
+    assert call(served, "query", sql="SELECT * FROM answers.mine").is_error
+    assert served.charges("cleo") == before
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_cancelled_statement_that_is_free_is_stopped(served: Served, mode: str) -> None:
     """The endless statement would hold one of the few places for public statements."""

@@ -323,6 +323,15 @@ def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: Wor
     assert both.get("/").status_code == 200
 
 
+def test_the_tables_say_what_is_free_to_read(world: World) -> None:
+    client = world.login()
+    ask(client, f"{COUNTS} WITH (name = 'mine')")
+    page = client.get("/tables").text
+    assert '<bdi>answers.mine</bdi> <small class="quiet">your answer: free to read</small>' in page
+    assert "public</small>" in page
+    check_markup(page)
+
+
 @pytest.mark.parametrize("path", ["/", "/tables", "/history", "/?again=0"])
 def test_names_and_texts_are_never_read_as_markup(world: World, path: str) -> None:
     client = world.login()
