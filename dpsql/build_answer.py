@@ -88,7 +88,7 @@ def build_answer(
         measures=measures,
         computed=computed,
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
-        advice=Advice(" ".join(explanations), tuple(warned)),
+        advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )
     return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
 
@@ -115,8 +115,8 @@ def _combine(
     return Receipt.combine(receipts, more=min(counts, default=None))
 
 
-def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
-    """Return the answer of a statement that reads no private row, and costs nothing."""
+def build_free_answer(table: pa.Table, own: SessionDependencies, *, note: str = "") -> Answer:
+    """Return the answer of a statement that reads no private row, and costs nothing; a `note` is shown beside it."""
     receipt = Receipt.free(
         read_balance(own.ledger, own.terms).remaining,
         nothing=own.terms.nothing,
@@ -124,7 +124,7 @@ def build_free_answer(table: pa.Table, own: SessionDependencies) -> Answer:
         isolation=own.engine.isolation,
         confinement=engines.read_confinement(own.engine),
     )
-    return Answer(table, receipt)
+    return Answer(table, receipt, advice=Advice(note))
 
 
 def _build_receipt(

@@ -292,6 +292,9 @@ class Session:
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop, name=name)
+        if isinstance(view, planning.OuterSelectView):
+            queries = [query for _, query in view.query.beside]
+            view = replace(view, stored_note=self._free_answers.stored.describe_days(queries))
         kept = [AnswerPart(part.plan, part.stored, is_replayed=True) for part in parts if part.stored is not None]
         if kept and len(kept) == len(parts):
             answer = build_answer(view, kept, own=self._dependencies, salts=self._plans.salts)
@@ -299,7 +302,8 @@ class Session:
                 self._name_answer(view, parts, text=text, answer=answer, is_charged=False)
             return answer
         if view.is_empty or not parts:
-            return build_free_answer(view.empty(self._dependencies.evaluator), self._dependencies)
+            table = view.empty(self._dependencies.evaluator)
+            return build_free_answer(table, self._dependencies, note=view.stored_note)
         return view, parts
 
     def _name_answer(

@@ -182,6 +182,7 @@ class ResultView:
     inners: tuple[PrivateQuery]
     stop: Stop | None = None
     name: str = ""
+    stored_note: ClassVar[str] = ""
     has_outer_select: ClassVar[bool] = False
 
     @property
@@ -210,7 +211,8 @@ class ResultView:
 class OuterSelectView:
     """View of the releases of a statement: the table that its SELECT computes from them, once it is bound.
 
-    The answer is stored under `name`, unless that is "".
+    The answer is stored under `name`, unless that is "". The `stored_note` says of which day the stored tables are that
+    the SELECT reads, "" without any.
     """
 
     query: OuterSelect
@@ -218,6 +220,7 @@ class OuterSelectView:
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
     name: str = ""
+    stored_note: str = ""
     has_outer_select: ClassVar[bool] = True
 
     @property

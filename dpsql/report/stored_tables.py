@@ -84,6 +84,16 @@ class StoredTables:
         names = [name for name in query.names if name in table.column_names]
         return table.select(names) if names else _count_rows(table, query.names[0])
 
+    def describe_days(self, queries: Sequence[PublicQuery]) -> str:
+        """Return of which day the stored tables are that some queries fetch, and that their numbers have noise."""
+        numbers = {int(cast("Scan", query.body.source).path[1]) for query in queries if is_stored(query)}
+        if not numbers:
+            return ""
+        read = [each for each in self.ledger.tables()[1] if each.number in numbers]
+        names = [each.name if each.is_published else f"{ANSWERS}.{each.name}" for each in read]
+        days = [f"{name} is of {each.at.astimezone(UTC):%Y-%m-%d}" for name, each in zip(names, read, strict=True)]
+        return f"{', '.join(days)}: released numbers have the noise of that day."
+
     def read(self, number: int) -> pa.Table:
         """Return the rows of the stored table of this number."""
         import pyarrow as pa

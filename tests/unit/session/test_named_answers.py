@@ -60,6 +60,18 @@ def test_an_answer_under_a_name_is_a_table_that_is_free(session: dpsql.Session) 
     assert session.budget == before
 
 
+def test_what_is_read_of_it_is_said_to_have_noise(session: dpsql.Session) -> None:
+    session.sql(NAMED)
+    day = f"{session._dependencies.ledger.tables()[1][0].at:%Y-%m-%d}"
+    note = f"answers.weekly is of {day}: released numbers have the noise of that day."
+    for sql in ("SELECT * FROM answers.weekly", "SELECT readers FROM answers.weekly, names WHERE rank = 1"):
+        assert session.sql(sql).explanation == note
+        assert note in str(session.sql(sql))
+    around = f"SELECT x.article FROM ({ASK}) AS x JOIN answers.weekly USING (article)"
+    assert session.sql(around).explanation.endswith(note)
+    assert session.sql("SELECT rank FROM names").explanation == ""
+
+
 def test_a_name_is_no_part_of_the_question(session: dpsql.Session) -> None:
     answer = session.sql(ASK)
     before = session.budget
