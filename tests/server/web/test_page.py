@@ -326,6 +326,7 @@ def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: Wor
 def test_the_tables_say_what_is_free_to_read(world: World) -> None:
     client = world.login()
     ask(client, f"{COUNTS} WITH (name = 'mine')")
+    assert '<bdi>answers.mine</bdi> <small class="quiet">answer</small>' in client.get("/").text
     page = client.get("/tables").text
     assert '<bdi>answers.mine</bdi> <small class="quiet">your answer: free to read</small>' in page
     assert "public</small>" in page
