@@ -110,6 +110,10 @@ class PlanFinder:
         option = query.clause.options.get("mechanism")
         if (stored is None or plan.fresh) and option is not None and option.value in planning.RETIRED:
             raise planning.refuse_retired(option)
+        if (stored is None or plan.fresh) and not self.own.terms.has_share:
+            reason = f"{self.own.account} has no share of the budget, and this query would be charged."
+            hint = "Read public and published tables, which are free: SHOW TABLES lists them. The curator gives shares."
+            raise Refusal("no-share", reason, hint=hint, place=query.clause.place)
         if query.explained:
             plan = simulate_recall(plan, noise=self.own.noise)
         if plan.query.cut_list is not None:
