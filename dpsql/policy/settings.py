@@ -120,8 +120,8 @@ _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 class Analyst:
     """Limit of one analyst within the total, and what it should buy; one who is not `enabled` may run no query.
 
-    An enabled analyst has an `epsilon`; with 0 they have no share of the budget, and may run what is free: the `epsilon`
-    is then None. A `delta` of None means that of the total; `items` and `queries` of None mean those of the budget.
+    An enabled analyst has an `epsilon`; with 0 they have no share of the budget, and may run what is free: it is None
+    then. A `delta` of None means that of the total; `items` and `queries` of None mean those of the budget.
 
     >>> Analyst(0.25, items=25).epsilon
     Epsilon(0.25)
@@ -142,8 +142,8 @@ class Analyst:
         queries: int | None = None,
         enabled: bool = True,
     ) -> None:
-        is_none = epsilon is None or (enabled and epsilon == 0 and not isinstance(epsilon, bool))
-        fill(self, epsilon=None if is_none else check_epsilon(epsilon, "epsilon"))
+        has_none = enabled and epsilon == 0 and epsilon is not False
+        fill(self, epsilon=None if epsilon is None or has_none else check_epsilon(epsilon, "epsilon"))
         fill(self, delta=None if delta is None else check_delta(delta, "delta"))
         fill(self, items=None if items is None else check_count(items, "items"))
         fill(self, queries=None if queries is None else check_count(queries, "queries"))
