@@ -107,7 +107,8 @@ class PlanFinder:
             if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
-        if stored is None or plan.fresh:
+        is_restricted = "mechanism" in query.clause.options or self.own.terms.account is not None
+        if is_restricted and (stored is None or plan.fresh):
             self._check_charged(query)
         if query.explained:
             plan = simulate_recall(plan, noise=self.own.noise)

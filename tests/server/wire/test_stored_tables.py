@@ -81,6 +81,19 @@ def test_an_analyst_without_a_share_reads_what_is_free(served: Served, sql: str,
     assert served.charges("bi") == 0
 
 
+def test_a_notice_says_that_the_numbers_have_noise(served: Served) -> None:
+    publish(served, "SELECT COUNT(DISTINCT user_id) AS users FROM reads PRIVATE")
+    with psycopg.connect(served.conninfo(), autocommit=True) as client:
+        heard = list[str | None]()
+        client.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+        client.execute("SELECT users FROM weekly")
+        client.execute("DESCRIBE weekly")
+        client.execute("SELECT country FROM countries")
+    noise, comment = heard
+    assert str(noise).endswith("released numbers have the noise of that day.")
+    assert str(comment).startswith("Published on ")
+
+
 @pytest.mark.parametrize("what", sorted(_SHOWS))
 def test_each_show_of_dpsql_is_answered(client: psycopg.Connection, what: str) -> None:
     assert client.execute(f"SHOW {what}").description  # type: ignore[arg-type]
