@@ -19,7 +19,7 @@ from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
 from dpsql.report.consent import Reach, describe_key, has_consent, is_admitted, warn_of_reach
-from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.ir.statements import Explained, Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, split_conjuncts, strip_casts
 from dpsql.terms import Terms
 
@@ -110,7 +110,7 @@ def _find_variants(
         option = Option(value, plan.query.clause.place)
         clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
         try:
-            other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
+            other = plan_unkeyed(replace(plan.query, clause=clause, explained=Explained.NO), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
         fits = is_admitted(other, remaining, consents=has_consent(other))

@@ -270,7 +270,9 @@ def test_explain(folder: Path) -> None:
         "user_id of",
     )
     assert len({line.index(value) for line, value in zip(lines, values, strict=False)}) == 1
-    assert any(line.startswith("engine SQL ") and "  WITH dpsql_" in line for line in lines)
+    assert "engine SQL" not in out.decode()
+    _, verbose, _ = asked(folder, "explain", "--verbose", COUNTED)
+    assert any(line.startswith("engine SQL ") and "  WITH dpsql_" in line for line in verbose.decode().splitlines())
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
     facts = {row["property"]: row["value"] for row in json.loads(out)}
     assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "1000", "0.05")
