@@ -261,8 +261,9 @@ def test_an_answer_is_a_sequence_of_rows() -> None:
 def test_columns_have_their_names() -> None:
     answer = answer_of({"day": DAYS, "n": pa.array(range(len(DAYS)))})
     assert (answer["n"], answer["day"]) == ([*range(len(DAYS))], [row[0] for row in answer])
-    with pytest.raises(dpsql.UsageError, match=r"^\[no-column\] This answer has no column of this name\. .*day, n"):
+    with pytest.raises(dpsql.UsageError, match=r"no column of this name") as caught:
         answer["N"]
+    assert caught.value.hint == "Its columns are day, n."
     twice = Answer(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"]), answer.receipt)
     with pytest.raises(dpsql.UsageError, match="several columns"):
         twice["n"]
