@@ -29,6 +29,7 @@ from dpsql.sql.ir.literals import Clock, system_clock
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
+    Explained,
     OuterSelect,
     PrivateQuery,
     PublicQuery,
@@ -98,7 +99,10 @@ class FreeAnswers:
         if stored is not None:
             return stored
         if query.explained:
-            return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
+            is_verbose = query.explained is Explained.VERBOSE
+            return free_plan_table(
+                rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql if is_verbose else ""
+            )
         if not has_scan(query):
             # Without a table DuckDB computes it, and its text is DuckDB's, whatever the engine of the tables speaks.
             # One row more than an answer may have shows that there are too many.
@@ -122,7 +126,7 @@ class FreeAnswers:
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
-            case PublicQuery(explained=True):
+            case PublicQuery() if statement.explained:
                 return facts_table([]).schema
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema

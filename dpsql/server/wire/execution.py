@@ -265,7 +265,8 @@ class Execution:
         query = await self._parse_query(
             source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
         )
-        return StatementText(f"EXPLAIN {query.source.text}", query.source.before - len("EXPLAIN "))
+        words = "EXPLAIN VERBOSE " if command.is_verbose else "EXPLAIN "
+        return StatementText(f"{words}{query.source.text}", query.source.before - len(words))
 
     async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
         """Create a temporary view, and describe its query; free."""
