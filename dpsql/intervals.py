@@ -472,6 +472,7 @@ class WeightedNoise:
         """Variance of the sum, at most: a discrete Gaussian has no more than that of its name."""
         return sum(number * factor * factor * variance for factor, variance, number in self.parts)
 
+    @lru_cache(maxsize=64)  # noqa: B019 - of values, not of what holds anything
     def find_reach(self, outside: float) -> float:
         """Return a number that the noise is above with at most the probability `outside`.
 
@@ -484,13 +485,15 @@ class WeightedNoise:
         """
         deviation = math.sqrt(self.variance)
         step, smooth = 2.0 * math.pi / (30.0 * deviation), deviation / 600.0
-        terms = np.arange(1, math.ceil(7.0 / (smooth * step)))
-        law = np.exp((smooth * step * terms) ** 2 / -2.0)
+        terms = np.arange(1, math.ceil(7.0 / (smooth * step)), dtype=np.float64)
+        law: npt.NDArray[np.float64] = np.exp((smooth * step * terms) ** 2 / -2.0)
         for factor, variance, number in self.parts:
             law = law * _find_characteristic(variance, factor * step * terms) ** number
 
         def tail(end: float) -> float:
-            return 0.5 - step * end / (2.0 * math.pi) - float(np.sum(np.sin(terms * step * end) * law / terms)) / math.pi
+            return (
+                0.5 - step * end / (2.0 * math.pi) - float(np.sum(np.sin(terms * step * end) * law / terms)) / math.pi
+            )
 
         low, high = 0.0, 10.0 * deviation
         for _ in range(50):
@@ -503,6 +506,9 @@ def _find_characteristic(variance: float, angles: npt.NDArray[np.float64]) -> np
     """Return E[cos(a Z)] of a discrete Gaussian: by Poisson summation, a sum of Gaussians around multiples of 2 pi."""
     turn = 2.0 * math.pi
     inside = angles - turn * np.round(angles / turn)
-    copies = turn * np.arange(-(most := math.ceil(9.0 / (turn * math.sqrt(variance)) + 0.5)), most + 1)
-    found: npt.NDArray[np.float64] = sum(np.exp(variance * (inside - at) ** 2 / -2.0) for at in copies)  # type: ignore[assignment]
-    return found / np.exp(variance * copies**2 / -2.0).sum()
+    most = math.ceil(9.0 / (turn * math.sqrt(variance)) + 0.5)
+    copies = turn * np.arange(-most, most + 1)
+    found: npt.NDArray[np.float64] = np.exp((inside[:, None] - copies) ** 2 * variance / -2.0).sum(axis=1)
+    whole: float = np.exp(copies**2 * variance / -2.0).sum()
+    found /= whole
+    return found
