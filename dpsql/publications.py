@@ -34,7 +34,6 @@ from dpsql.plan.measures.bounds import Bounding
 from dpsql.plan.measures.rows import TableRows, count_rows
 from dpsql.plan.mechanisms.names import arrow_type, list_values
 from dpsql.plan.planner import has_one_value
-from dpsql.plan.release import order_rows
 from dpsql.receipt import NO_MECHANISM, Receipt
 from dpsql.report.forecast import check_together, describe_together, explain_shortfall
 from dpsql.report.stored_tables import AGREES, NAME, StoredTables, add_intervals, name_versions, write_stream
@@ -359,8 +358,7 @@ def _change(
                 array = values if end is None else fit.find_ends(each, end.level, is_high=end.is_high)
                 tables[each.at] = tables[each.at].set_column(column, output.name, array.take(each.released.rows))
         shown.append((values.type, known))
-    ordered = [order_rows(table, plan.query.order) for table, plan in zip(tables, plans, strict=True)]
-    return ordered if is_changed else None
+    return tables if is_changed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +386,7 @@ def _may_agree(plan: Plan, released: Release, *, number: int) -> bool:
     if query.clause.shape == "top" or query.keep or query.limit is not None or not released.terms.noises:
         return False
     noise = released.terms.noises[number]
-    is_sum = measure.aggregate in {Aggregate.ROWS, Aggregate.SUM} and measure.weight is None and measure.factor is None
+    is_sum = measure.aggregate in {Aggregate.ROWS, Aggregate.SUM} and measure.weight is None
     return is_sum and measure.bounds is not None and noise.scale is None and noise.parts is None
 
 
