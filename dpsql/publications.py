@@ -314,7 +314,8 @@ def make_consistent(session: Session, sql: str) -> pa.Table | None:
     have them say so. Only those are replaced that add up in the exact data for sure (`maths.md` 10.8).
     """
     shown = list[tuple[Any, set[object]]]()
-    table = recompute(session, sql, partial(_change, session.catalog, session.terms, shown))
+    change = partial(_change, catalog=session.catalog, terms=session.terms, shown=shown)
+    table = recompute(session, sql, change=change)
     if table is None:
         return None
     is_shown = False
@@ -326,11 +327,12 @@ def make_consistent(session: Session, sql: str) -> pa.Table | None:
 
 
 def _change(
+    plans: Sequence[Plan],
+    releases: Sequence[Release],
+    *,
     catalog: Catalog,
     terms: Terms,
     shown: list[tuple[Any, set[object]]],
-    plans: Sequence[Plan],
-    releases: Sequence[Release],
 ) -> list[pa.Table] | None:
     """Return the released tables with what agrees in place of what was drawn, None where nothing does.
 
@@ -344,7 +346,7 @@ def _change(
                 found.setdefault(same, []).append(_Part(at, number, plan, released))
     tables, is_changed = [released.table for released in releases], False
     for parts in found.values():
-        fit = _Fit.read(parts) if all(_adds_up(each, catalog, terms) for each in parts) else None
+        fit = _Fit.read(parts) if all(_adds_up(each, catalog=catalog, terms=terms) for each in parts) else None
         if fit is None:
             continue
         is_changed, known = True, set[object]()
@@ -390,7 +392,7 @@ def _may_agree(plan: Plan, released: Release, *, number: int) -> bool:
     return is_sum and measure.bounds is not None and noise.scale is None and noise.parts is None
 
 
-def _adds_up(part: _Part, catalog: Catalog, terms: Terms) -> bool:
+def _adds_up(part: _Part, *, catalog: Catalog, terms: Terms) -> bool:
     """Say whether what is counted of each unit in the groups adds up to what is counted of it in all of them.
 
     So it is where every row is in a group that is released, and each unit has all its rows in one of them: then the
@@ -488,7 +490,7 @@ class _Fit:
             for place, value in cells.items():
                 drawn[chosen][place] = Fraction(value)
         variances = {places[part.at][0]: part.variance for part in parts}
-        fitted = fit_totals(drawn, {chosen: 1 / each for chosen, each in variances.items()}, sizes)
+        fitted = fit_totals(drawn, {chosen: 1 / each for chosen, each in variances.items()}, sizes=sizes)
         measure, digits = parts[0].measure, None
         bounds = measure.bounds
         assert bounds is not None  # noqa: S101 - of the parts
@@ -529,7 +531,9 @@ class _Fit:
         chosen, rows = self.places[part.at]
         bounds, type_ = part.measure.bounds, part.measure.type
         assert bounds is not None  # noqa: S101 - of the parts
-        noise = find_noise(chosen, {each: float(variance) for each, variance in self.variances.items()}, self.sizes)
+        noise = find_noise(
+            chosen, {each: float(variance) for each, variance in self.variances.items()}, sizes=self.sizes
+        )
         reach = Fraction(noise.find_reach((1.0 - level) / 2.0))
         unit = Fraction(1) if self.digits is None else Fraction(1, 10**self.digits)
         if self.digits is not None:  # of the cells that were rounded
@@ -561,7 +565,7 @@ def _add_up(cells: Any, chosen: _Set) -> Any:  # noqa: ANN401 - an array of any 
     return cells.sum(axis=tuple(at for at in range(cells.ndim) if at not in chosen), keepdims=True)
 
 
-def fit_totals(drawn: _Cells, weights: Mapping[_Set, Any], sizes: Sequence[int]) -> Any:  # noqa: ANN401 - as `_add_up`
+def fit_totals(drawn: _Cells, weights: Mapping[_Set, Any], *, sizes: Sequence[int]) -> Any:  # noqa: ANN401 - as `_add_up`
     """Return numbers of all combinations of values whose sums are nearest to the `drawn` ones of each set of keys.
 
     Nearest in least squares by the `weights` of the sets, exact for fractions. Of a table over all keys the part that
@@ -587,7 +591,7 @@ def fit_totals(drawn: _Cells, weights: Mapping[_Set, Any], sizes: Sequence[int])
     return found
 
 
-def find_noise(chosen: _Set, variances: Mapping[_Set, float], sizes: Sequence[int]) -> WeightedNoise:
+def find_noise(chosen: _Set, variances: Mapping[_Set, float], *, sizes: Sequence[int]) -> WeightedNoise:
     """Return the noise of what `fit_totals` makes of one group of a set, the same for all groups of it.
 
     Its factors are found from what one such group, drawn, adds to all others: the covariances are the same both ways.
@@ -595,7 +599,7 @@ def find_noise(chosen: _Set, variances: Mapping[_Set, float], sizes: Sequence[in
     weights = {each: 1.0 / variance for each, variance in variances.items()}
     drawn = {each: np.zeros([size if at in each else 1 for at, size in enumerate(sizes)]) for each in variances}
     drawn[chosen].flat[0] = 1.0
-    moved = fit_totals(drawn, weights, sizes)
+    moved = fit_totals(drawn, weights, sizes=sizes)
     parts = list[tuple[float, float, int]]()
     for each, variance in variances.items():
         factors, numbers = np.unique(

@@ -639,6 +639,7 @@ def find_ledger(session: Session) -> tuple[Ledger, str | None]:
 def recompute(
     session: Session,
     text: str,
+    *,
     change: Callable[[Sequence[planning.Plan], Sequence[planning.Release]], Sequence[pa.Table] | None],
 ) -> pa.Table | None:
     """Return the table of a statement of several releases, all stored, with other tables in their place.

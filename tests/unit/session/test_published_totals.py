@@ -28,6 +28,8 @@ from dpsql.session import recompute
 LIST = "WITH (domain = ['DE', 'FR', 'IT'], intervals = true)"
 WHERE = "WHERE country IN ('DE', 'FR', 'IT')"
 CLASS = "CASE country WHEN 'DE' THEN 'DE' WHEN 'FR' THEN 'FR' ELSE 'other' END"
+PARTS = "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL "
+TOTAL = "(SELECT NULL, COUNT(*) FROM reads {}PRIVATE{})"
 ONE_ROW = "(SELECT user_id, min(country) AS country, sum(pages) AS pages FROM visits GROUP BY user_id) AS x"
 ROLLUP = f"SELECT country, COUNT(*) AS n FROM reads {WHERE} GROUP BY ROLLUP (country) ALL PRIVATE {LIST}"
 CUBE = f"SELECT country, pro, COUNT(*) AS n FROM reads {WHERE} GROUP BY CUBE (country, pro) ALL PRIVATE {LIST}"
@@ -83,25 +85,31 @@ def collect(policy: dpsql.Policy, database: Path, sql: str) -> tuple[dpsql.Sessi
     """Return an open session with the plans and the releases of a statement."""
     session, found = dpsql.connect(database, policy=policy), list[Any]()
     session.sql(sql)
-    recompute(session, sql, lambda plans, releases: found.extend([plans, releases]))
+    recompute(session, sql, change=lambda plans, releases: found.extend([plans, releases]))
     return session, *found
 
 
 AGREE = {
     "rollup": (ROLLUP, ["n"]),
     "cube": (
-        f"SELECT country, pro, COUNT(*) AS n, 2 * COUNT(*) AS twice, AVG(pages) AS mean, GROUPING(country, pro) AS g "
-        f"FROM reads {WHERE} GROUP BY CUBE (country, pro) ALL PRIVATE {LIST} ORDER BY n DESC",
+        (
+            f"SELECT country, pro, COUNT(*) AS n, 2 * COUNT(*) AS twice, AVG(pages) AS mean, "
+            f"GROUPING(country, pro) AS g FROM reads {WHERE} GROUP BY CUBE (country, pro) ALL PRIVATE {LIST} ORDER BY n DESC"
+        ),
         ["n"],
     ),
     "types": (
-        f"SELECT {CLASS} AS c, SUM(pages) AS s, SUM(cost) AS d, SUM(dwell) AS f, COUNT(DISTINCT user_id) AS u, "
-        f"COUNT(DISTINCT pages) AS v FROM reads GROUP BY ROLLUP ({CLASS}) ALL PRIVATE WITH (intervals = 0.9)",
+        (
+            f"SELECT {CLASS} AS c, SUM(pages) AS s, SUM(cost) AS d, SUM(dwell) AS f, COUNT(DISTINCT user_id) AS u, "
+            f"COUNT(DISTINCT pages) AS v FROM reads GROUP BY ROLLUP ({CLASS}) ALL PRIVATE WITH (intervals = 0.9)"
+        ),
         ["s", "d", "f"],
     ),
     "nested": (
-        "SELECT pro, born, COUNT(pages) FILTER (WHERE pages > 2) AS n FROM reads WHERE born >= DATE '2026-01-01' AND "
-        "born <= DATE '2026-01-03' GROUP BY ROLLUP (pro, born) ALL PRIVATE",
+        (
+            "SELECT pro, born, COUNT(pages) FILTER (WHERE pages > 2) AS n FROM reads WHERE born >= DATE '2026-01-01' "
+            "AND born <= DATE '2026-01-03' GROUP BY ROLLUP (pro, born) ALL PRIVATE"
+        ),
         ["n"],
     ),
     "no total": (
@@ -109,7 +117,7 @@ AGREE = {
         ["n"],
     ),
     "by hand": (
-        "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL (SELECT NULL, COUNT(*) FROM reads PRIVATE)",
+        PARTS + TOTAL.format("", ""),
         ["n"],
     ),
     "one row of each": (
@@ -117,9 +125,12 @@ AGREE = {
         ["s"],
     ),
     "no bound cuts": (
-        "SELECT kind, COUNT(*, contribution_bounds_per_group => (0, 2)) AS n FROM (SELECT user_id, CASE WHEN min(pages) > 0 "
-        "THEN 'a' ELSE 'b' END AS kind FROM visits GROUP BY user_id UNION ALL SELECT user_id, 'c' AS kind FROM visits "
-        "GROUP BY user_id) AS x GROUP BY ROLLUP (kind) ALL PRIVATE",
+        (
+            "SELECT kind, COUNT(*, contribution_bounds_per_group => (0, 2)) AS n FROM (SELECT user_id, "
+            "CASE WHEN min(pages) > 0 THEN 'a' ELSE 'b' END AS kind FROM visits GROUP BY user_id UNION ALL "
+            "SELECT user_id, 'c' AS kind FROM visits "
+            "GROUP BY user_id) AS x GROUP BY ROLLUP (kind) ALL PRIVATE"
+        ),
         ["n"],
     ),
 }
@@ -148,14 +159,10 @@ DIFFER = {
     ),
     "a ranking": ROLLUP.replace("ALL PRIVATE", "TOP 2 PRIVATE").replace("domain = ['DE', 'FR', 'IT'], ", ""),
     "left out by HAVING": ROLLUP.replace("ALL PRIVATE", "HAVING n > 0 ALL PRIVATE"),
-    "other rows": "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL (SELECT NULL, COUNT(*) FROM reads "
-    "WHERE pages > 2 PRIVATE)",
-    "other bounds": "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL (SELECT NULL, COUNT(*) FROM reads "
-    "PRIVATE WITH (max_rows_contributed = 2))",
-    "two draws": "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL (SELECT NULL, COUNT(*) FROM reads PRIVATE) "
-    "UNION ALL (SELECT NULL, COUNT(*) FROM reads PRIVATE WITH (epsilon = 0.01))",
-    "parts alone": "(SELECT pro, COUNT(*) AS n FROM reads GROUP BY pro ALL PRIVATE) UNION ALL (SELECT pro, COUNT(*) FROM reads "
-    "GROUP BY pro ALL PRIVATE)",
+    "other rows": PARTS + TOTAL.format("WHERE pages > 2 ", ""),
+    "other bounds": PARTS + TOTAL.format("", " WITH (max_rows_contributed = 2)"),
+    "two draws": PARTS + TOTAL.format("", "") + " UNION ALL " + TOTAL.format("", " WITH (epsilon = 0.01)"),
+    "parts alone": PARTS + "(SELECT pro, COUNT(*) FROM reads GROUP BY pro ALL PRIVATE)",
 }
 
 
@@ -167,7 +174,7 @@ def test_totals_agree_with_their_parts(policy: dpsql.Policy, database: Path, nam
     assert table.column_names == drawn.column_names
     session, plans, releases = collect(policy, database, sql)
     with session:
-        changed = _change(session.catalog, session.terms, [], plans, releases)
+        changed = _change(plans, releases, catalog=session.catalog, terms=session.terms, shown=[])
         assert changed is not None
         for number, column in enumerate(columns):
             parts = [read_cells(*each, number) for each in zip(plans, releases, changed, strict=True)]
@@ -287,7 +294,7 @@ def test_it_is_least_squares(sizes: tuple[int, ...], sets: list[set[int]], varia
         for each, shape, start, end in zip(chosen, shapes, ends, ends[1:], strict=False)
     }
     spread = dict(zip(chosen, map(Fraction, variances), strict=True))
-    fitted = fit_totals(drawn, {each: 1 / variance for each, variance in spread.items()}, sizes).reshape(whole)
+    fitted = fit_totals(drawn, {each: 1 / variance for each, variance in spread.items()}, sizes=sizes).reshape(whole)
     design = np.array(rows, object).astype(int)
     # The normal equations hold exactly, so that no other numbers that add up are nearer.
     rest = [weight * (number - sum(row * fitted)) for weight, number, row in zip(weights, numbers, design, strict=True)]
@@ -297,7 +304,7 @@ def test_it_is_least_squares(sizes: tuple[int, ...], sets: list[set[int]], varia
     project = design @ np.linalg.pinv(scaled) * np.sqrt(np.array(weights, float))
     every = np.repeat(variances, np.diff(ends)).astype(float)
     for each, start, end in zip(chosen, ends, ends[1:], strict=False):
-        noise = find_noise(each, {other: float(variance) for other, variance in spread.items()}, sizes)
+        noise = find_noise(each, {other: float(variance) for other, variance in spread.items()}, sizes=sizes)
         for row in project[start:end]:  # the same for all groups of a set
             assert math.isclose(noise.variance, float(row**2 @ every))
             wanted = sorted(
@@ -350,7 +357,7 @@ def change_noise(
         at = released.canonical.column_names.index("count")
         canonical = released.canonical.set_column(at, "count", pa.array(each, pa.int64()))
         made.append(replace(released, canonical=canonical, terms=replace(released.terms, counts=CountNoise(variance))))
-    tables = _change(session.catalog, session.terms, [], plans, made)
+    tables = _change(plans, made, catalog=session.catalog, terms=session.terms, shown=[])
     assert tables is not None
     return tables
 
@@ -365,10 +372,11 @@ def count_covered(tables: Sequence[pa.Table], exact: Sequence[Sequence[int]]) ->
             yield least <= value <= most
 
 
+@pytest.mark.properties
 def test_intervals_cover_by_the_exact_law(policy: dpsql.Policy, database: Path) -> None:
     # All draws of two parts and their total, each with its probability.
-    sql = f"SELECT country = 'DE' AS c, COUNT(*) AS n FROM reads {WHERE} GROUP BY ROLLUP (country = 'DE') ALL PRIVATE WITH (intervals = true)"
-    session, plans, releases = collect(policy, database, sql)
+    sql = f"SELECT country = 'DE' AS c, COUNT(*) AS n FROM reads {WHERE} GROUP BY ROLLUP (1) ALL PRIVATE"
+    session, plans, releases = collect(policy, database, f"{sql} WITH (intervals = true)")
     variance = Fraction(3, 4)
     masses = list_masses(float(variance))
     points = [(at - len(masses) // 2, mass) for at, mass in enumerate(masses) if mass > 1e-8]
@@ -406,6 +414,7 @@ def draw_exact(variance: Fraction, draws: random.Random) -> int:
             return -size if is_below else size
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("variance", [Fraction(2), Fraction(40)])
 def test_intervals_cover_what_an_exact_sampler_draws(policy: dpsql.Policy, database: Path, variance: Fraction) -> None:
     session, plans, releases = collect(policy, database, CUBE)
