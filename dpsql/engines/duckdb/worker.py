@@ -192,6 +192,10 @@ def _read_sources(given: object) -> dict[str, Path | CsvFile | Folder | Attached
         match source:
             case [str(path), list(columns)]:
                 found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
+            case [str(path), list(columns), dict(options)]:
+                from dpsql.policy.csv_format import CsvFormat  # start-up: few files have one
+
+                found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns), CsvFormat(**options))
             case [str(path), str(kind), list(files), list(partitions), list(fields)]:
                 found[name] = decode_folder((path, kind, files, partitions, fields))
             case {"path": str(path), "table": str(table)}:
