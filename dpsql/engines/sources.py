@@ -14,14 +14,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dpsql.dialects import strip_type_details
+from dpsql.dialects import CsvFormat, strip_type_details
 from dpsql.errors import EngineError, UsageError
-
-if TYPE_CHECKING:
-    from dpsql.policy.csv_format import CsvFormat
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.dialects import propose_query
-from dpsql.policy.csv_format import CsvFormat
+from dpsql.dialects import CsvFormat, propose_query
 from dpsql.policy.model import Budget
 from dpsql.policy.name_evidence import NO_IDS, find_identifier, find_people, judge_name
 from dpsql.policy.settings import Limits

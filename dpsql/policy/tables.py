@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from dpsql.dialects import write_name
+from dpsql.dialects import CsvFormat, write_name
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.csv_format import CsvFormat, GivenFormat, check_csv
+from dpsql.policy.csv_format import GivenFormat, check_csv
 from dpsql.policy.source import DataSource
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (

@@ -15,15 +15,12 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
-from dpsql.dialects import quote_name, quote_text
-
-if TYPE_CHECKING:
-    from dpsql.policy.csv_format import CsvFormat
+from dpsql.dialects import CsvFormat, quote_name, quote_text
 
 TROUBLE = (OSError, ValueError, csv.Error, pa.ArrowException)
 
@@ -56,6 +53,7 @@ class _Grammar:
     end: bytes = rb"\r?\n"
     quoted: bytes = b""
     comment: bytes = b""
+    no_comment: bytes = b""
     is_lenient: bool = False
 
     @classmethod
@@ -75,12 +73,13 @@ class _Grammar:
             spaces = b"" if form.delim == " " else b" *+"
             quoted = spaces + quote + b"(" + inner + b")" + quote + spaces
             field = b"(?:" + spaces + quote + inner + quote + spaces + b"|" + field + b")"
-        return cls(field, delim, end, quoted, comment and comment + rb"[^\r\n]*+" + end, is_lenient=True)
+        line = comment and comment + rb"[^\r\n]*+" + end
+        return cls(field, delim, end, quoted, line, comment and b"(?!" + comment + b")", is_lenient=True)
 
     def record(self, width: int | None) -> bytes:
         """Return the pattern of a record of so many fields, or of any number."""
         times = b"*+" if width is None else b"{%d}+" % (width - 1)
-        return self.field + b"(?:" + self.delim + self.field + b")" + times + self.end
+        return self.no_comment + self.field + b"(?:" + self.delim + self.field + b")" + times + self.end
 
     def dropped(self, width: int | None) -> bytes:
         """Return the pattern of a line that is no record, "" for none; in one column an empty line is a NULL."""
@@ -95,7 +94,9 @@ def open_csv(path: Path, form: CsvFormat | None) -> BinaryIO:
     raw = pa.input_stream(str(path), compression=kind) if kind else path.open("rb")
     stream = io.BufferedReader(cast("io.RawIOBase", raw))
     if form is not None and form.encoding != "utf-8":
-        stream = io.BufferedReader(_Converted(stream, form.encoding))
+        marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        is_bare = form.encoding == "utf-16" and not stream.peek(2).startswith(marks)
+        stream = io.BufferedReader(_Converted(stream, "utf-16-le" if is_bare else form.encoding))
     if form is not None and stream.peek(3)[:3] == codecs.BOM_UTF8:
         stream.read(3)
     return stream
@@ -227,8 +228,8 @@ def _blocks(stream: BinaryIO, width: int, form: CsvFormat | None) -> Iterator[by
     while chunk := stream.read(_BLOCK):
         rest += chunk
         end = _end(records, rest)
-        if end:
-            yield _simplify(rest[:end], grammar, form, width=width)
+        if block := _simplify(rest[:end], grammar, form, width=width):
+            yield block
         lines += rest.count(mark, 0, end)
         rest = rest[end:]
         if len(rest) > _LONGEST_RECORD:
@@ -238,7 +239,8 @@ def _blocks(stream: BinaryIO, width: int, form: CsvFormat | None) -> Iterator[by
         # A file that ends in \r has half of a line break, which the added \n would complete.
         if rest.endswith(b"\r\n") or _end(records, rest) != len(rest):
             raise MalformedError(lines)
-        yield _simplify(rest, grammar, form, width=width)
+        if block := _simplify(rest, grammar, form, width=width):
+            yield block
 
 
 def _simplify(block: bytes, grammar: _Grammar, form: CsvFormat | None, *, width: int) -> bytes:

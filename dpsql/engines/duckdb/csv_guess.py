@@ -20,13 +20,14 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from dpsql.dialects import quote_name, quote_text
+from dpsql.dialects import CsvFormat, quote_name, quote_text
 from dpsql.engines.duckdb.csv_file import (
     TROUBLE,
     MalformedError,
     cast_column,
     header,
     open_csv,
+    positions,
     read_record,
     tables,
 )
@@ -34,9 +35,7 @@ from dpsql.engines.duckdb.instance import TROUBLE as DUCKDB_TROUBLE
 from dpsql.engines.duckdb.instance import connect_bare
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.engines.sources import Column
-from dpsql.errors import EngineError, PolicyError
-from dpsql.policy.csv_format import CsvFormat
-from dpsql.policy.validation import fold
+from dpsql.errors import EngineError
 
 _SAMPLE = 4 << 20
 _DELIMS = ",;\t|"
@@ -54,6 +53,9 @@ _UTC = ("", "Z", "z", "+00", "+0000", "+00:00")
 _UNCLEAR_DAY = "the rows do not say which number is the day, the month and the year: check dateformat below"
 _UNCLEAR_POINT = "the rows do not say whether the comma is a decimal point or separates thousands: check it below"
 _DROPPED = "the offsets of these times are dropped"
+_OTHERWISE = "left as text: its numbers or times are written otherwise than those of other columns"
+_FEW = 3
+_NEARLY = "all values but a few are {}: is there a footer, or a word for NULL?"
 _CONVERTED = "these times are converted to UTC"
 
 
@@ -87,16 +89,12 @@ def _list_candidates() -> Iterator[_Candidate]:
     yield _Candidate("BOOLEAN", (), "lower($) IN ('true', 'false')")
     yield _Candidate("BIGINT", (), "regexp_full_match($, ' *[+-]?[0-9]+ *')")
     # A whole number that BIGINT does not hold may be an id, of which a DOUBLE would lose digits.
-    yield _Candidate(
-        "DOUBLE",
-        (),
-        "regexp_full_match($, ' *[+-]?[a-zA-Z0-9.]+([eE][+-]?[0-9]+)? *') AND contains($, '.')"
-        " OR regexp_full_match($, ' *[+-]?([0-9]{1,15}([eE][+-]?[0-9]+)?|nan|inf|infinity) *', 'i')",
-    )
+    is_double = "NOT regexp_full_match($, ' *[+-]?[0-9]{16,} *')"
+    yield _Candidate("DOUBLE", (), is_double)
     for point, group in ((".", ","), (",", ""), (",", "."), (".", " "), (",", " "), (".", "'")):
         options = [("decimal_separator", point)] * (point == ",") + [("thousands", group)] * (group != "")
         yield _Candidate("BIGINT", tuple(options), f"NOT contains($, '{point}')")
-        yield _Candidate("DOUBLE", tuple(options))
+        yield _Candidate("DOUBLE", tuple(options), is_double)
     yield _Candidate("DATE", (), "regexp_full_match($, ' *[0-9]{4}[-/ ][0-9]{1,2}[-/ ][0-9]{1,2} *')")
     for day in _DAYS:
         yield _Candidate("DATE", (("dateformat", day),))
@@ -118,6 +116,7 @@ class _Values:
         self.nulls: set[str] = set()
         self.offsets: set[str] = set()
         self.has_values = False
+        self.nearly = ""  # the type of all values but a few
 
     @property
     def family(self) -> str:
@@ -128,18 +127,21 @@ class _Values:
         """Read the column of the rows that are registered."""
         column, fits = quote_name(name), self.fits
         is_null = f"list_contains({self.words}, {column})"
-        tests = [f"coalesce(bool_and({is_null} OR coalesce({_test(each, name, form)}, false)), true)" for each in fits]
+        misses = [f"count(*) FILTER (NOT ({is_null} OR coalesce({_test(each, name, form)}, false)))" for each in fits]
         offset = f"regexp_extract({column}, {quote_text(_OFFSET)}, 1)"
         is_time = any(each.type == "TIMESTAMP" for each in fits)
         found = connection.execute(
             f"SELECT count(*) FILTER (NOT {is_null}), list(DISTINCT {column}) FILTER ({is_null}), "  # noqa: S608 - quoted
-            f"{f'list(DISTINCT {offset})' if is_time else 'NULL'}, [{', '.join(tests)}]::BOOLEAN[] "
+            f"{f'list(DISTINCT {offset})' if is_time else 'NULL'}, [{', '.join(misses)}]::BIGINT[] "
             f"FROM rows WHERE {column} IS NOT NULL"
         ).fetchall()[0]
         self.has_values |= found[0] > 0
         self.nulls |= {*(found[1] or ())}
         self.offsets |= {"Z" if each in _UTC else each for each in found[2] or ()}
-        self.fits = [each for each, is_fit in zip(fits, found[3], strict=True) if is_fit]
+        self.fits = [each for each, count in zip(fits, found[3], strict=True) if not count]
+        if not self.fits:
+            few = (each.type for each, count in zip(fits, found[3], strict=True) if count <= _FEW < found[0] / _FEW)
+            self.nearly = next(few, self.nearly)
 
 
 def _test(candidate: _Candidate, name: str, form: CsvFormat) -> str:
@@ -152,32 +154,41 @@ def _test(candidate: _Candidate, name: str, form: CsvFormat) -> str:
 
 def guess_csv(path: Path) -> CsvGuess:
     """Return the guess; raise `EngineError` for a file that is empty, or that no format reads."""
-    encoding, lines, tried = "", list[int](), list[str]()
+    encoding: str | None = None
+    misfits: list[tuple[int, str]] = []
     with suppress(*TROUBLE):
         encoding = _find_encoding(path)
-    if encoding == _EMPTY:
-        hint = "Name a file whose first line has the names of the columns, such as user_id,page."
-        raise EngineError("source-unreadable", "The file is empty.", hint=hint, place=str(path))
-    if encoding:
-        with suppress(*TROUBLE):
+        if encoding not in {"", _EMPTY}:
             form, has_header = _sniff(path, encoding)
             for each in _list_forms(path, form):
                 found = _read(path, each, has_header=has_header)
                 if isinstance(found, CsvGuess):
                     return found
-                lines.append(found)
-                tried.append(each.delim.replace("\t", r"\t"))
-    file, target = quote_text(path.name), quote_text(path.name.partition(".")[0] + ".parquet")
-    options = f"delim = {quote_text(tried[0])}, ignore_errors = true" if tried else "encoding = 'utf-8'"
-    copy = f"in DuckDB: COPY (FROM read_csv({file}, {options})) TO {target}"
-    reason, hint = "The file cannot be read as text.", f"Convert it {copy}."
-    if not encoding:
+                misfits.append((found, each.delim))
+    raise _refuse(path, encoding, misfits)
+
+
+def _refuse(path: Path, encoding: str | None, misfits: list[tuple[int, str]]) -> EngineError:
+    """Return what is wrong with the file: its first line that is no record, or that it is no text."""
+    reason, hint = "The file cannot be read as CSV.", "Write it again as CSV in UTF-8, or as Parquet."
+    if encoding == _EMPTY:
+        reason = "The file is empty."
+        hint = "Name a file whose first line has the names of the columns, such as user_id,page."
+    elif encoding == "":
         reason = "The file is text in none of UTF-8, UTF-16 and Latin-1."
         hint = f"Convert it, such as with iconv -f WINDOWS-1252 -t UTF-8 < {shlex.quote(path.name)} > utf8.csv."
-    elif lines:
-        reason = f"Line {lines[0]} of the file is no record like the first one, by its fields or its quotes."
-        hint = f"Correct that line, remove it if it is a footer, or leave out all lines like it {copy}."
-    raise EngineError("source-unreadable", reason, hint=hint, place=str(path))
+    elif misfits:
+        line, delim = misfits[0]
+        file, target = quote_text(path.name), quote_text(path.name.partition(".")[0] + ".parquet")
+        written = quote_text(delim.replace("\t", r"\t"))
+        options = f"delim = {written}, header = true, ignore_errors = true"
+        reason = f"Line {line} of the file does not have the fields of the first record, or breaks a quote."
+        hint = (
+            "Correct that line, or remove it if it is a footer. To leave out all lines of its kind, write in DuckDB: "
+            f"COPY (FROM read_csv({file}, {options})) TO {target}; null_padding = true in place of ignore_errors fills "
+            "fields that are missing."
+        )
+    return EngineError("source-unreadable", reason, hint=hint, place=str(path))
 
 
 _EMPTY = "empty"
@@ -212,36 +223,36 @@ def _sniff(path: Path, encoding: str) -> tuple[CsvFormat, bool]:
     with open_csv(path, form) as stream:
         text = stream.read(_SAMPLE)
         is_whole = not stream.read(1)
-    if b"\n" not in text and b"\r" in text:
+    if text.count(b"\r") > 2 * text.count(b"\n"):
         form = replace(form, new_line="\r")
-    mark = form.new_line.encode()
+    if not is_whole:
+        text = text[: text.rfind(form.new_line.encode()) + 1]
+    if named := _EXCEL.match(text):  # a line for Excel alone
+        return replace(form, delim=named[1].decode(), skip=1), True
     found: tuple[str, str, str, str, int, bool] | None = None
     with ScratchFolder() as folder, closing(duckdb.connect(":memory:")) as connection:
         sample = folder.path / "sample.csv"
-        sample.write_bytes(text if is_whole else text[: text.rfind(mark) + 1])
+        sample.write_bytes(text)
         with suppress(*DUCKDB_TROUBLE):
             found = connection.execute(_SNIFF, [str(sample)]).fetchone()
     if found is None:
         return form, True
     delim, quote, escape, comment = ("" if mark == "(empty)" else mark for mark in found[:4])
-    given: dict[str, Any] = {
-        "delim": delim,
-        "quote": quote or '"',
-        "escape": escape if quote else "",
-        "comment": comment,
-    }
-    with suppress(PolicyError):
-        form = replace(form, **given, skip=found[4])
+    if len(delim) != 1 or not delim.isascii():
+        delim = ","
+    escape = escape if escape != quote else ""
+    form = replace(form, delim=delim, quote=quote, escape=escape, comment=comment, skip=found[4])
     return form, found[5]
 
 
+_EXCEL = re.compile(rb"sep=([,;\t|])\r?\n")
 _SNIFF = """
 SELECT Delimiter, Quote, Escape, Comment, SkipRows, HasHeader FROM sniff_csv($1, sample_size = 5000)
 """
 
 
 def _list_forms(path: Path, form: CsvFormat) -> Iterator[CsvFormat]:
-    """Yield the formats to try: DuckDB's, without its quotes, and others where it found one column."""
+    """Yield the formats to try: that of DuckDB, with other quotes or comments, and others where it found one column."""
     with open_csv(path, form) as stream:
         names = header(stream, replace(form, quote="", escape=""))
     delims = [form.delim]
@@ -250,12 +261,17 @@ def _list_forms(path: Path, form: CsvFormat) -> Iterator[CsvFormat]:
         found = sorted((each for each in _DELIMS if each in names[0]), key=names[0].count, reverse=True)
         delims = found or delims
     for delim in delims:
-        for quote in dict.fromkeys((form.quote, '"', "")):
-            yield replace(form, delim=delim, quote=quote, escape=form.escape if quote == form.quote else "")
+        for comment in dict.fromkeys((form.comment, "#")):
+            # Where DuckDB saw no quotes, those further on may be quotes, or parts of values.
+            for quote in dict.fromkeys((form.quote, '"') if form.quote else ('"', "")):
+                escape = form.escape if quote == form.quote else ""
+                yield replace(form, delim=delim, quote=quote, escape=escape, comment=comment)
 
 
 def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
     """Return the guess with a format, or the number of the line that is no record of it."""
+    if not has_header and form.skip:  # DuckDB skips a header with fewer fields than the rows
+        form, has_header = _find_header(path, form)
     try:
         with open_csv(path, form) as stream:
             first = header(stream, form)
@@ -273,16 +289,29 @@ def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
     if isinstance(values, int):
         return values
     columns, options, notes = _choose(names, values, form)
-    found = {
+    nulls = {
         word for column, each in zip(columns, values, strict=True) if column.type != "VARCHAR" for word in each.nulls
     }
-    if found:
-        kept = replace(form, nullstr=("", *sorted(found)))
-        values = _scan(path, kept, len(names), nulls=())
+    for tried in (replace(form, nullstr=("", *sorted(nulls))), kept) if nulls else ():
+        # Where such words are quoted they are no NULL, and the column is text.
+        before, values = columns, _scan(path, tried, len(names), nulls=())
         if isinstance(values, int):
             return values
-        columns, options, notes = _choose(names, values, kept)
+        columns, options, notes = _choose(names, values, tried or form)
+        if columns == before:
+            kept = tried
+            break
     return CsvGuess(columns, replace(kept or form, **options) if options else kept, notes)
+
+
+def _find_header(path: Path, form: CsvFormat) -> tuple[CsvFormat, bool]:
+    """Return the format in which the last line that is skipped is the header, if it has about as many fields."""
+    above = replace(form, skip=form.skip - 1)
+    with suppress(ValueError), open_csv(path, above) as stream:
+        first, second = header(stream, above), read_record(stream, above)
+        if len(second) > 1 and len(first) in {len(second) - 1, len(second)}:
+            return above, True
+    return form, False
 
 
 def _name_columns(first: list[str], second: list[str]) -> list[str]:
@@ -297,8 +326,8 @@ def _name_columns(first: list[str], second: list[str]) -> list[str]:
     names: list[str] = []
     for at, name in enumerate(first):
         plain = name.replace("\0", "").strip() or f"column{at}"
-        taken, number, found = set(map(fold, names)), 0, plain
-        while fold(found) in taken:
+        number, found = 0, plain
+        while positions(names, found):
             number += 1
             found = f"{plain}_{number}"
         names.append(found)
@@ -347,7 +376,10 @@ def _choose(
         options = chosen.get(each.family, ())
         types = [one.type for one in each.fits if each.family and (one.options == options or one == _WHOLE)]
         columns.append(Column(name, types[0] if types else "VARCHAR"))
-        if types and (note := _find_note(each, options)):
+        note = _find_note(each, options, form)
+        if not types:
+            note = _OTHERWISE if each.family else each.nearly and _NEARLY.format(each.nearly)
+        if note:
             notes[name] = note
     return tuple(columns), {key: value for options in chosen.values() for key, value in options}, notes
 
@@ -366,12 +398,13 @@ def _vote(family: str, values: list[_Values], form: CsvFormat) -> Options:
     return max(votes, key=lambda options: (votes[options], -order.index(options)), default=())
 
 
-def _find_note(values: _Values, options: Options) -> str:
+def _find_note(values: _Values, options: Options, form: CsvFormat) -> str:
     """Return what the curator should know of a column that is read with these options."""
     others = [one.options for one in values.fits if one.family == values.family]
     if values.family == "TIMESTAMP" and values.offsets - {"Z"}:
         return _CONVERTED if any("%z" in value for _, value in options) else _DROPPED
-    if values.family == "DOUBLE" and options and len({("decimal_separator", ",") in other for other in others}) > 1:
+    is_shown = bool(options) or form.delim == ";"
+    if values.family == "DOUBLE" and is_shown and len({("decimal_separator", ",") in other for other in others}) > 1:
         return "" if _WHOLE in values.fits else _UNCLEAR_POINT
     orders = {tuple(_ORDER.findall(str(other).lower())) for other in others}
     return _UNCLEAR_DAY if options and len(orders) > 1 else ""

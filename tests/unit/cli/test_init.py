@@ -386,7 +386,7 @@ def assert_answers(folder: Path, out: str) -> None:
 def test_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "my edits.csv").write_text(CSV)
     out = initialized(tmp_path, "my edits.csv")
-    assert "the first rows of CSV files were read, to guess types, which analysts see." in out
+    assert "the rows of CSV files were read, to guess their format, and types, which analysts see." in out
     assert "my_edits: unit editor_id, named like the id of an editor" in out
     policy = tomllib.loads((tmp_path / "policy.toml").read_text())["tables"]["my_edits"]
     assert policy["source"] == "my edits.csv"
