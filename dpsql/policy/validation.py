@@ -352,8 +352,8 @@ def refuse_file(path: Path, *, place: str) -> PolicyError:
     elif kinds & {".xlsx", ".xlsm"}:
         how = f"in DuckDB: INSTALL excel; LOAD excel; COPY (FROM read_xlsx({file})) TO {target}"
     elif kinds & {".feather", ".arrow", ".ipc"}:
-        table = f"import duckdb, pyarrow.feather; table = pyarrow.feather.read_table({path.name!r})"
-        how = f'in Python: {table}; duckdb.execute("COPY (FROM table) TO {target}")'
+        table = f"import duckdb, pyarrow.feather; rows = pyarrow.feather.read_table({path.name!r})"
+        how = f'in Python: {table}; duckdb.execute("COPY (FROM rows) TO {target}")'
     reason = "A source must be a folder, or a file whose name ends in .parquet, .csv or .tsv."
     return PolicyError("policy-source", reason, hint=f"Convert it, {how}.", place=place)
 

@@ -254,18 +254,26 @@ SELECT Delimiter, Quote, Escape, Comment, SkipRows, HasHeader FROM sniff_csv($1,
 def _list_forms(path: Path, form: CsvFormat) -> Iterator[CsvFormat]:
     """Yield the formats to try: that of DuckDB, with other quotes or comments, and others where it found one column."""
     with open_csv(path, form) as stream:
-        names = header(stream, replace(form, quote="", escape=""))
-    delims = [form.delim]
-    if len(names) == 1:
-        # A line that is no record, such as a footer, lets DuckDB fall back to one column.
-        found = sorted((each for each in _DELIMS if each in names[0]), key=names[0].count, reverse=True)
-        delims = found or delims
-    for delim in delims:
+        is_narrow = len(header(stream, replace(form, quote="", escape=""))) == 1
+    for each in (is_narrow and list(_widen(path, form))) or [form]:
         for comment in dict.fromkeys((form.comment, "#")):
             # Where DuckDB saw no quotes, those further on may be quotes, or parts of values.
             for quote in dict.fromkeys((form.quote, '"') if form.quote else ('"', "")):
                 escape = form.escape if quote == form.quote else ""
-                yield replace(form, delim=delim, quote=quote, escape=escape, comment=comment)
+                yield replace(each, quote=quote, escape=escape, comment=comment)
+
+
+def _widen(path: Path, form: CsvFormat) -> Iterator[CsvFormat]:
+    """Yield formats of several columns, by what most lines have: a footer lets DuckDB fall back to one column."""
+    with open_csv(path, form) as stream:
+        lines = stream.read(_SAMPLE).decode(errors="replace").splitlines()
+    for mark in _DELIMS:
+        counts = [line.count(mark) for line in lines if line]
+        most = max(set(counts), key=counts.count)
+        if most and 2 * sum(map(bool, counts)) >= len(counts):
+            least = max(most - 1, 1)
+            first = (at for at, line in enumerate(lines) if line.count(mark) >= least and line[0] != "#")
+            yield replace(form, delim=mark, skip=next(first, 0))
 
 
 def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
@@ -277,6 +285,8 @@ def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
             first = header(stream, form)
             second = read_record(stream, form) if has_header else first
     except ValueError:
+        return form.skip + 1
+    if has_header and len(first) == 1 < len(second):  # a line above the header
         return form.skip + 1
     names = _name_columns(first, second) if has_header else [f"column{at}" for at in range(len(first))]
     if names != first or not has_header:
