@@ -152,7 +152,7 @@ def read_record(stream: BinaryIO, form: CsvFormat) -> list[str]:
             text = b""
         elif record.fullmatch(text):
             fields = re.findall(rb"(%b)(?:%b|%b)" % (grammar.field, grammar.delim, grammar.end), text)
-            return [_unquote(field, grammar, form).decode() for field in fields]
+            return [_unquote(field, grammar, form=form).decode() for field in fields]
         elif len(text) > _LONGEST_HEADER:
             break
     if text:
@@ -172,7 +172,7 @@ def _read_line(stream: BinaryIO, form: CsvFormat) -> bytes:
     return bytes(line if line[-1:] == end or not line else line + end)
 
 
-def _unquote(field: bytes, grammar: _Grammar, form: CsvFormat) -> bytes:
+def _unquote(field: bytes, grammar: _Grammar, *, form: CsvFormat) -> bytes:
     """Return the text of a field."""
     found = re.fullmatch(grammar.quoted, field) if grammar.quoted else None
     return field if found is None else _unescape(found[1], form)
@@ -213,13 +213,13 @@ def tables(stream: BinaryIO, wanted: Sequence[int], *, width: int, form: CsvForm
         newlines_in_values=True,
         ignore_empty_lines=False,
     )
-    for block in _blocks(stream, width, form):
+    for block in _blocks(stream, width, form=form):
         marked = codecs.BOM_UTF8 + block  # Arrow drops one from the front, and it may not be that of a field
         read = ReadOptions(column_names=names, block_size=len(marked))
         yield read_csv(pa.BufferReader(marked), read_options=read, parse_options=parse, convert_options=convert)
 
 
-def _blocks(stream: BinaryIO, width: int, form: CsvFormat | None) -> Iterator[bytes]:
+def _blocks(stream: BinaryIO, width: int, *, form: CsvFormat | None) -> Iterator[bytes]:
     """Cut the rest of the file where records end; the last line break may be missing."""
     grammar = _Grammar.of(form)
     record, dropped = grammar.record(width), grammar.dropped(width)
@@ -228,7 +228,7 @@ def _blocks(stream: BinaryIO, width: int, form: CsvFormat | None) -> Iterator[by
     while chunk := stream.read(_BLOCK):
         rest += chunk
         end = _end(records, rest)
-        if block := _simplify(rest[:end], grammar, form, width=width):
+        if block := _simplify(rest[:end], grammar, form=form, width=width):
             yield block
         lines += rest.count(mark, 0, end)
         rest = rest[end:]
@@ -239,11 +239,11 @@ def _blocks(stream: BinaryIO, width: int, form: CsvFormat | None) -> Iterator[by
         # A file that ends in \r has half of a line break, which the added \n would complete.
         if rest.endswith(b"\r\n") or _end(records, rest) != len(rest):
             raise MalformedError(lines)
-        if block := _simplify(rest, grammar, form, width=width):
+        if block := _simplify(rest, grammar, form=form, width=width):
             yield block
 
 
-def _simplify(block: bytes, grammar: _Grammar, form: CsvFormat | None, *, width: int) -> bytes:
+def _simplify(block: bytes, grammar: _Grammar, *, form: CsvFormat | None, width: int) -> bytes:
     """Return records without what Arrow does not read: other lines, spaces around quotes, and escapes."""
     if form is None:
         return block
@@ -266,7 +266,7 @@ def _end(records: re.Pattern[bytes], text: bytes) -> int:
     return found.end() if found else 0
 
 
-def cast_column(name: str, type_: str, form: CsvFormat | None) -> str:
+def cast_column(name: str, type_: str, *, form: CsvFormat | None) -> str:
     """Return the SQL that converts a column of text to the type, and fails for a text that does not fit."""
     column = quote_name(name)
     if form is not None and type_ == "DATE" and form.dateformat:

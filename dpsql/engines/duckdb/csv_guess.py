@@ -123,11 +123,13 @@ class _Values:
         """The family of the first type that fits, "" for text."""
         return self.fits[0].family if self.fits and self.has_values else ""
 
-    def read(self, connection: duckdb.DuckDBPyConnection, name: str, form: CsvFormat) -> None:
+    def read(self, connection: duckdb.DuckDBPyConnection, name: str, *, form: CsvFormat) -> None:
         """Read the column of the rows that are registered."""
         column, fits = quote_name(name), self.fits
         is_null = f"list_contains({self.words}, {column})"
-        misses = [f"count(*) FILTER (NOT ({is_null} OR coalesce({_test(each, name, form)}, false)))" for each in fits]
+        misses = [
+            f"count(*) FILTER (NOT ({is_null} OR coalesce({_test(each, name, form=form)}, false)))" for each in fits
+        ]
         offset = f"regexp_extract({column}, {quote_text(_OFFSET)}, 1)"
         is_time = any(each.type == "TIMESTAMP" for each in fits)
         found = connection.execute(
@@ -144,9 +146,9 @@ class _Values:
             self.nearly = next(few, self.nearly)
 
 
-def _test(candidate: _Candidate, name: str, form: CsvFormat) -> str:
+def _test(candidate: _Candidate, name: str, *, form: CsvFormat) -> str:
     column = quote_name(name)
-    value = cast_column(name, candidate.type, replace(form, **dict[str, Any](candidate.options)))
+    value = cast_column(name, candidate.type, form=replace(form, **dict[str, Any](candidate.options)))
     # %Y reads the year 26, which is hardly meant.
     least = "IS NOT NULL" if candidate.family == "DOUBLE" or not candidate.options else ">= TIMESTAMP '1000-01-01'"
     return f"(({candidate.condition.replace('$', column)}) AND TRY({value}) {least})"
@@ -165,10 +167,10 @@ def guess_csv(path: Path) -> CsvGuess:
                 if isinstance(found, CsvGuess):
                     return found
                 misfits.append((found, each.delim))
-    raise _refuse(path, encoding, misfits)
+    raise _refuse(path, encoding, misfits=misfits)
 
 
-def _refuse(path: Path, encoding: str | None, misfits: list[tuple[int, str]]) -> EngineError:
+def _refuse(path: Path, encoding: str | None, *, misfits: list[tuple[int, str]]) -> EngineError:
     """Return what is wrong with the file: its first line that is no record, or that it is no text."""
     reason, hint = "The file cannot be read as CSV.", "Write it again as CSV in UTF-8, or as Parquet."
     if encoding == _EMPTY:
@@ -292,22 +294,22 @@ def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
     if names != first or not has_header:
         form = replace(form, names=tuple(names), header=has_header)
     kept: CsvFormat | None = form if form.written() else None
-    values = _scan(path, kept, len(names), nulls=_NULLS)
+    values = _scan(path, kept, width=len(names), nulls=_NULLS)
     if kept is None and isinstance(values, int):  # empty lines, perhaps, or spaces around quotes
         kept = form
-        values = _scan(path, kept, len(names), nulls=_NULLS)
+        values = _scan(path, kept, width=len(names), nulls=_NULLS)
     if isinstance(values, int):
         return values
-    columns, options, notes = _choose(names, values, form)
+    columns, options, notes = _choose(names, values, form=form)
     nulls = {
         word for column, each in zip(columns, values, strict=True) if column.type != "VARCHAR" for word in each.nulls
     }
     for tried in (replace(form, nullstr=("", *sorted(nulls))), kept) if nulls else ():
         # Where such words are quoted they are no NULL, and the column is text.
-        before, values = columns, _scan(path, tried, len(names), nulls=())
+        before, values = columns, _scan(path, tried, width=len(names), nulls=())
         if isinstance(values, int):
             return values
-        columns, options, notes = _choose(names, values, tried or form)
+        columns, options, notes = _choose(names, values, form=tried or form)
         if columns == before:
             kept = tried
             break
@@ -344,7 +346,7 @@ def _name_columns(first: list[str], second: list[str]) -> list[str]:
     return names
 
 
-def _scan(path: Path, form: CsvFormat | None, width: int, *, nulls: tuple[str, ...]) -> list[_Values] | int:
+def _scan(path: Path, form: CsvFormat | None, *, width: int, nulls: tuple[str, ...]) -> list[_Values] | int:
     """Read all of the file; return what its columns are, or the number of the line that is no record."""
     found = [_Values(nulls) for _ in range(width)]
     try:
@@ -355,7 +357,7 @@ def _scan(path: Path, form: CsvFormat | None, width: int, *, nulls: tuple[str, .
                 for start, end in pairwise(ends):
                     connection.register("rows", block.slice(start, end - start))
                     for at, each in enumerate(found):
-                        each.read(connection, str(at), form or CsvFormat())
+                        each.read(connection, str(at), form=form or CsvFormat())
     except MalformedError as error:
         rest = error.lines
     else:
@@ -374,19 +376,19 @@ def _count_lines(stream: BinaryIO, form: CsvFormat | None) -> int:
 
 
 def _choose(
-    names: list[str], values: list[_Values], form: CsvFormat
+    names: list[str], values: list[_Values], *, form: CsvFormat
 ) -> tuple[tuple[Column, ...], dict[str, Any], dict[str, str]]:
     """Return the columns with their types, the options of the format, and notes; a file has one value of each option.
 
     An option is chosen by the number of columns that it fits, and the first one of several.
     """
-    chosen = {family: _vote(family, values, form) for family in ("DOUBLE", "DATE", "TIMESTAMP")}
+    chosen = {family: _vote(family, values, form=form) for family in ("DOUBLE", "DATE", "TIMESTAMP")}
     columns, notes = [], {}
     for name, each in zip(names, values, strict=True):
         options = chosen.get(each.family, ())
         types = [one.type for one in each.fits if each.family and (one.options == options or one == _WHOLE)]
         columns.append(Column(name, types[0] if types else "VARCHAR"))
-        note = _find_note(each, options, form)
+        note = _find_note(each, options, form=form)
         if not types:
             note = _OTHERWISE if each.family else each.nearly and _NEARLY.format(each.nearly)
         if note:
@@ -394,7 +396,7 @@ def _choose(
     return tuple(columns), {key: value for options in chosen.values() for key, value in options}, notes
 
 
-def _vote(family: str, values: list[_Values], form: CsvFormat) -> Options:
+def _vote(family: str, values: list[_Values], *, form: CsvFormat) -> Options:
     votes: Counter[Options] = Counter()
     for each in values:
         if each.family == family and _WHOLE not in each.fits:
@@ -408,7 +410,7 @@ def _vote(family: str, values: list[_Values], form: CsvFormat) -> Options:
     return max(votes, key=lambda options: (votes[options], -order.index(options)), default=())
 
 
-def _find_note(values: _Values, options: Options, form: CsvFormat) -> str:
+def _find_note(values: _Values, options: Options, *, form: CsvFormat) -> str:
     """Return what the curator should know of a column that is read with these options."""
     others = [one.options for one in values.fits if one.family == values.family]
     if values.family == "TIMESTAMP" and values.offsets - {"Z"}:

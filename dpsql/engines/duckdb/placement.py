@@ -139,7 +139,7 @@ def _load(
         connection.execute(f"CREATE {kind} {table} ({columns})")
         wanted = [position for (position,) in found.values()]
         values = ", ".join(
-            csv_file.cast_column(str(position), column.type, form)
+            csv_file.cast_column(str(position), column.type, form=form)
             for position, column in zip(wanted, file.columns, strict=True)
         )
         for block in csv_file.tables(stream, wanted, width=len(names), form=form):
