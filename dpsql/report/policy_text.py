@@ -47,7 +47,7 @@ def describe_policy(check: Check) -> list[str]:
     """Return the lines of a check, at most 100 characters wide unless a name is longer."""
     ledger = "None is named: spending is recorded in memory and lost."
     if check.ledger is not None:
-        ledger = f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it."
+        ledger = f"{quote(check.ledger)}. dpsql budget shows what is left in it."
     warnings = [f"* {warning}" for warning in check.warnings]
     parts: dict[str, Iterable[str]] = {
         "WHO IS PROTECTED": _list_protected(check),
