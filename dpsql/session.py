@@ -276,7 +276,8 @@ class Session:
         `earlier` returns its private queries as 0.11 read the text, for a text of the PostgreSQL port.
         """
         if not isinstance(statement, _WITH_VIEW):
-            return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies)
+            note = self._free_answers.find_comment(statement)
+            return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies, note=note)
         view = self._free_answers.bind_view(statement)
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):

@@ -89,6 +89,11 @@ class FreeAnswers:
             case Describe():
                 return columns_table(self.catalog, self.terms, name=statement.table)
 
+    def find_comment(self, statement: FreeStatement) -> str:
+        """Return the comment on the table that DESCRIBE describes; "" for none, and for other statements."""
+        table = self.catalog.find(statement.table) if isinstance(statement, Describe) else None
+        return "" if table is None else table.comment
+
     def _answer_public(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
         stored = self.stored.answer(query)
         if stored is not None:
@@ -224,18 +229,19 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
     """Return SHOW TABLES: what the policy exposes, whose rows each table holds, and what bounds its queries."""
     import pyarrow as pa
 
-    private = [terms.tables.get(table.name) for table in catalog.tables]
+    tables = [*catalog.list_tables()]
+    private = [terms.tables.get(table.name) for table in tables]
     return pa.table(
         {
-            "name": pa.array([table.name for table in catalog.tables], pa.string()),
+            "name": pa.array([table.name for table in tables], pa.string()),
             "kind": pa.array(
                 [
                     table.stored_kind or ("public" if known is None else "private")
-                    for table, known in zip(catalog.tables, private, strict=True)
+                    for table, known in zip(tables, private, strict=True)
                 ],
                 pa.string(),
             ),
-            "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
+            "privacy_unit": pa.array([table.privacy_unit for table in tables], pa.string()),
             "max_groups_contributed": pa.array(
                 [table and table.max_groups_contributed for table in private], pa.int64()
             ),

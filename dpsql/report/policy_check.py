@@ -109,6 +109,8 @@ class CertificatePurchase:
 class AccountLimit:
     """Limit of an analyst within the total, and what it should buy; without an epsilon they may run no query.
 
+    With an epsilon of 0 they may run what is free.
+
     The name is None for analysts that the policy does not list. `share` is the part of the total's rho, or of its
     epsilon under the certificate pure, and `delta_share` the part of the delta that queries draw from.
     """
@@ -263,7 +265,7 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
     may be several or none: two of them are a warning.
     """
     grant, total = policy.budget, Terms.of_total(policy).budget
-    limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.enabled}
+    limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.has_share}
     pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
     for one, other in pairs:
         first, second = limits[one], limits[other]
@@ -404,7 +406,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
     """
     terms = Terms.of_total(policy)
     for name, analyst in policy.analysts.items():
-        if analyst.enabled:
+        if analyst.has_share:
             Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
     buys = tuple(bought for kind in list_kinds(terms) for bought in _buys(terms, kind, reach=reach))
@@ -441,7 +443,7 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
     """Yield who is listed, and behind them what holds for whom the policy does not list."""
     grant = policy.budget
     for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
-        epsilon, limit = own.epsilon if own.enabled else None, compute_limit(own, grant)
+        epsilon, limit = (own.epsilon or 0) if own.enabled else None, compute_limit(own, grant)
         yield AccountLimit(
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),

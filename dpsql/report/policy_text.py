@@ -130,6 +130,8 @@ def _list_analysts(check: Check) -> Iterator[str]:
         who = "Each of the unlisted" if analyst.name is None else analyst.name
         if analyst.epsilon is None:
             yield f"{who}: nothing."
+        elif not analyst.epsilon:
+            yield f"{who}: no share of the budget, so public and published tables alone."
         else:
             shares = (
                 f"{100 * analyst.share:.2g} % of the total's {first} and {100 * analyst.delta_share:.2g} % of its delta"

@@ -238,7 +238,8 @@ class Execution:
         context, settings = self._context(analyst), self.transaction.settings
         result = await self._router.query(await self._expand(source), bound, formats=formats, context=context)
         if result.notes:
-            self._receipt = "; ".join(result.notes).replace(".; ", ". ")
+            if result.receipt is not None:
+                self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if settings.get("client_min_messages").lower() not in _QUIET:
                 detail = result.details if settings.flag(DETAILS) else ""
                 first, *others = result.notes

@@ -521,17 +521,21 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     policy = folder / "policy.toml"
     assert "Anybody who can open a session may spend all of the total." in checked(folder)
     unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
-    policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
+    policy.write_text(
+        policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n[analysts.bi]\nepsilon = 0\n"
+    )
     told = one_line(checked(folder))
     assert (
         "alice: at most epsilon 0.5 and delta 2.5e-08 (7.3 % of the total's rho and 25 % of its delta), meant for 40 "
         "items and 12 queries." in told
     )
     assert "bob: at most epsilon 0.1 and delta 5e-09 (0.34 % of the total's rho and 5 % of its delta)" in told
+    assert "bi: no share of the budget, so public and published tables alone." in told
     assert "Each of the unlisted: nothing." in told
     assert "may spend all" not in told
     asked = facts(folder)["analysts"]
-    assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
+    limits = [(analyst["name"], analyst["epsilon"]) for analyst in asked]
+    assert limits == [("alice", 0.5), ("bob", 0.1), ("bi", 0.0), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 
