@@ -457,6 +457,23 @@ def grant(  # noqa: PLR0913 - the options of the command
     click.echo(f"The total was {before} and is {total}{when}.")
 
 
+@ledger_app.command()
+@POLICY
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+def units(policy: Path | None, *, note: str) -> None:
+    """Record that tables have another privacy unit now, as the policy says.
+
+    What was spent stays spent. Answers before protect the former units alone.
+    """
+    from dpsql.curator import change_units
+
+    fresh = change_units(policy, note=note)
+    for table, unit in fresh.items():
+        click.echo(f"The privacy unit of {table} is {unit}.")
+    if not fresh:
+        click.echo("The ledger has the privacy units of the policy.")
+
+
 @click.group(name="data", no_args_is_help=True)
 def data_app() -> None:
     """Record that the data has changed."""

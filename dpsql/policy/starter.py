@@ -500,6 +500,9 @@ def _settings(decision: Decision) -> Iterator[str]:
         yield from (*_columns(decision), *_bounds(decision))
 
 
+_MARKS = {"\t": r'"\t"', "\r": r'"\r"'}
+
+
 def _format(table: FoundTable) -> Iterator[str]:
     """Yield how a CSV file is written, for the loader, which guesses nothing."""
     if table.csv is None:
@@ -513,7 +516,7 @@ def _format(table: FoundTable) -> Iterator[str]:
             case tuple():
                 yield f"{key} = [{', '.join(map(quote, value))}]"
             case _:
-                yield f"{key} = {quote(str(value))}"
+                yield f"{key} = {_MARKS.get(str(value)) or quote(str(value))}"
 
 
 def _bounds(decision: Decision) -> Iterator[str]:

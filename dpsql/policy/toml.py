@@ -231,17 +231,14 @@ def quote(name: str) -> str:
     r"""Return the name as a TOML string of one line; what does not print is escaped, so it can end or colour nothing.
 
     >>> print(quote('a"b\\c\n'), quote("\x7f"))
-    "a\"b\\c\n" "\u007f"
+    "a\"b\\c\u000a" "\u007f"
     """
     return '"' + "".join(map(_escaped, name)) + '"'
 
 
-_SHORT = {'"': '\\"', "\\": "\\\\", "\t": "\\t", "\r": "\\r", "\n": "\\n"}
-
-
 def _escaped(char: str) -> str:
-    if char in _SHORT:
-        return _SHORT[char]
+    if char in '"\\':
+        return "\\" + char
     if char.isprintable():
         return char
     return f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}"

@@ -49,7 +49,7 @@ def describe_policy(check: Check) -> list[str]:
     """Return the lines of a check, at most 100 characters wide unless a name is longer."""
     ledger = "None is named: spending is recorded in memory and lost."
     if check.ledger is not None:
-        ledger = f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it."
+        ledger = f"{quote(check.ledger)}. dpsql budget shows what is left in it."
     warnings = [f"* {warning}" for warning in check.warnings]
     parts: dict[str, Iterable[str]] = {
         "WHO IS PROTECTED": _list_protected(check),
@@ -132,6 +132,8 @@ def _list_analysts(check: Check) -> Iterator[str]:
         who = "Each of the unlisted" if analyst.name is None else analyst.name
         if analyst.epsilon is None:
             yield f"{who}: nothing."
+        elif not analyst.epsilon:
+            yield f"{who}: no share of the budget, so public and published tables alone."
         else:
             shares = (
                 f"{100 * analyst.share:.2g} % of the total's {first} and {100 * analyst.delta_share:.2g} % of its delta"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import time
 from dataclasses import replace
+from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -100,7 +103,7 @@ def test_the_words(folder: Path) -> None:
         "max_groups_contributed = 5: a unit counts in at most so many groups of a query, so true counts can be higher.",
         "min_units = 40: smaller groups are not released; a noisy rule, not an exact test.",
         "Where max_groups_contributed = 5 and min_units = 40:",
-        f'"{folder / "ledger.sqlite"}". It was not opened',
+        f'"{folder / "ledger.sqlite"}". dpsql budget shows',
     ):
         assert sentence in words, sentence
     assert "Not checked" not in words
@@ -414,10 +417,70 @@ def test_a_source_that_is_not_there_is_found_without_a_database(folder: Path) ->
     assert err.startswith("dpsql: [source-missing] at tables.people (policy.toml, line 17): ")
 
 
-def test_a_ledger_that_is_there_is_left_alone(folder: Path) -> None:
+def test_what_is_no_ledger_is_refused_and_left_alone(folder: Path) -> None:
     (folder / "ledger.sqlite").write_text("no ledger at all")
-    checked(folder, "--db", "events.duckdb")
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert code == 7
+    assert err.startswith("dpsql: [not-a-ledger]: ")
     assert (folder / "ledger.sqlite").read_text() == "no ledger at all"
+
+
+ASKED = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
+
+
+def codes(folder: Path) -> list[str]:
+    found = facts(folder, "--db", "events.duckdb")["findings"]
+    return [each["code"] for each in found if each["code"] in {"budget-low", "data-changed"}]
+
+
+def test_a_ledger_is_read_beside_a_session_that_has_it_open(folder: Path) -> None:
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+        assert codes(folder) == []
+        session.sql(ASKED)
+        assert codes(folder) == []
+        for number in range(60):  # a total is an item of 60
+            if session.budget.used >= Fraction(4, 5):
+                break
+            session.sql(f"SELECT COUNT(DISTINCT customer) FROM orders WHERE total > {number} PRIVATE")
+            assert number != 40 or codes(folder) == []
+        assert codes(folder) == ["budget-low"]
+
+
+def test_data_that_was_written_after_its_version_is_told(folder: Path) -> None:
+    visits = '[tables.visits]\nprivacy_unit = "user_id"\nsource = "visits.parquet"\n'
+    (folder / "policy.toml").write_text(POLICY + visits)
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    later = time.time() + 5
+    for file in ("visits.parquet", "events.duckdb"):
+        assert codes(folder) == []
+        os.utime(folder / file, (later, later))
+        assert codes(folder) == ["data-changed"]
+        os.utime(folder / file, (0, 0))
+    os.utime(folder / "visits.parquet", (time.time(), time.time()))
+    assert codes(folder) == ["data-changed"]
+    assert dpsql_command("data", "bump", "ledger.sqlite", "--note", "monday", cwd=folder)[0] == 0
+    assert codes(folder) == []
+
+
+def test_another_unit_in_a_used_ledger_is_refused_unless_it_is_said(folder: Path) -> None:
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    changed = POLICY.replace('privacy_unit = "user_id"', 'privacy_unit = "author_id"', 1)
+    (folder / "policy.toml").write_text(changed)
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:  # nothing was asked before
+        session.sql(ASKED)
+        spent = session.budget.rho.spent
+    (folder / "policy.toml").write_text(POLICY)
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert (code, err.startswith("dpsql: [ledger-unit] at tables.reads.privacy_unit: ")) == (5, True)
+    with pytest.raises(dpsql.LedgerError, match="was author_id, and the policy says user_id") as caught:
+        dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml")
+    assert caught.value.code == "ledger-unit"
+    assert "dpsql ledger units" in caught.value.hint
+    said = dpsql_command("ledger", "units", "--policy", "policy.toml", "--note", "merged", cwd=folder)
+    assert said == (0, b"The privacy unit of reads is user_id.\n", "")
+    assert codes(folder) == []
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+        assert session.budget.rho.spent == spent
 
 
 def test_hostile_names_stay_on_their_line(folder: Path) -> None:
@@ -458,17 +521,21 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     policy = folder / "policy.toml"
     assert "Anybody who can open a session may spend all of the total." in checked(folder)
     unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
-    policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
+    policy.write_text(
+        policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n[analysts.bi]\nepsilon = 0\n"
+    )
     told = one_line(checked(folder))
     assert (
         "alice: at most epsilon 0.5 and delta 2.5e-08 (7.3 % of the total's rho and 25 % of its delta), meant for 40 "
         "items and 12 queries." in told
     )
     assert "bob: at most epsilon 0.1 and delta 5e-09 (0.34 % of the total's rho and 5 % of its delta)" in told
+    assert "bi: no share of the budget, so public and published tables alone." in told
     assert "Each of the unlisted: nothing." in told
     assert "may spend all" not in told
     asked = facts(folder)["analysts"]
-    assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
+    limits = [(analyst["name"], analyst["epsilon"]) for analyst in asked]
+    assert limits == [("alice", 0.5), ("bob", 0.1), ("bi", 0.0), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 

@@ -416,7 +416,8 @@ def test_nobody_is_called_so(name: object) -> None:
     [
         (Analyst, "policy-missing-key", "epsilon"),
         (lambda: Analyst(delta=1e-7), "policy-missing-key", "epsilon"),
-        (lambda: Analyst(0), "policy-range", "epsilon"),
+        (lambda: Analyst(-1), "policy-range", "epsilon"),
+        (lambda: Analyst(False), "policy-number", "epsilon"),
         (lambda: Analyst("nan"), "policy-number", "epsilon"),
         (lambda: Analyst(1, 0), "policy-range", "delta"),
         (lambda: Analyst(1, items=0), "policy-range", "items"),
