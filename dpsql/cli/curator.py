@@ -6,6 +6,7 @@ Passwords are typed or piped in, never given as arguments.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -204,6 +205,24 @@ def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
     from dpsql.server.catalog import try_confinement
 
     return replace(found, catalog_confinement=try_confinement())
+
+
+@click.command()
+@POLICY
+@DATABASE
+def promise(policy: Path | None, *, db: Path | None) -> None:
+    """Print the page for a data-protection officer, with the numbers of a policy.
+
+    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, and
+    what an impact assessment can quote.
+    """
+    from dpsql.curator import check_policy
+    from dpsql.policy import load_policy
+    from dpsql.report.policy_text import write_promise
+
+    known = load_policy(policy)
+    page = write_promise(check_policy(known, database=db), policy=Path(known.lines.name if known.lines else "").name)
+    click.echo(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page), nl=False)
 
 
 @click.command()

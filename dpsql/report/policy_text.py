@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -87,6 +88,32 @@ def describe_policy(check: Check) -> list[str]:
             lines += wrapped or [""]
         lines.append("")
     return lines[:-1]
+
+
+def write_promise(check: Check, *, policy: str) -> str:
+    """Return the page for a data-protection officer, in Markdown, with the numbers of a policy at this path."""
+    from importlib.resources import files
+
+    factor, names = math.exp(check.epsilon), sorted({spell(table.privacy_unit or "") for table in check.private})
+    facts = [f"* `{spell(each.name)}`: one person is one `{spell(each.privacy_unit or '')}`" for each in check.private]
+    return (
+        files("dpsql.report")
+        .joinpath("promise.md")
+        .read_text(encoding="utf-8")
+        .format(
+            facts="\n".join(facts) or "No table of this policy has a privacy unit: nobody is protected.",
+            epsilon=f"{check.epsilon:g}",
+            delta=f"{check.delta:g}",
+            factor=f"{factor:,.3g}",
+            double=f"{2 * check.epsilon:g}",
+            posterior=f"{100 * factor / (99 + factor):.2g} %",
+            per=f" within {check.period}" if check.period else "",
+            period=" Over several periods the losses add up: `dpsql check` has the numbers." if check.period else "",
+            policy=policy,
+            ledger="none is named" if check.ledger is None else f"`{check.ledger}`",
+            units=" and ".join(f"`{name}`" for name in names),
+        )
+    )
 
 
 def _list_protected(check: Check) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -23,9 +24,10 @@ from dpsql.answer import CountColumns
 from dpsql.confinement.measures import MEASURES
 from dpsql.curator import check_policy
 from dpsql.plan import Plan
-from dpsql.report.policy_text import describe_policy
+from dpsql.report.policy_text import describe_policy, write_promise
 
-POLICY_PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+POLICY_PAGE = (DOCS / "reference" / "policy.md").read_text()
 POLICY = """\
 ledger = "ledger.sqlite"
 [budget]
@@ -610,3 +612,44 @@ def test_standard_sql_is_read_back() -> None:
     told = [one_line("\n".join(describe_policy(check_policy(replace(policy, implicit=on))))) for on in (True, False)]
     words = "standard SQL over private tables is read as private"
     assert [words in text for text in told] == ["implicit" in text for text in told] == [True, False]
+
+
+PROMISED = """\
+ledger = "ledger.sqlite"
+[budget]
+epsilon = 1.0
+delta = 1e-6
+[tables.visits]
+privacy_unit = "user_id"
+columns = ["user_id", "area"]
+[tables.orders]
+privacy_unit = "customer_id"
+columns = ["customer_id", "total"]
+"""
+
+
+def test_the_page_for_a_data_protection_officer_is_what_promise_prints(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(PROMISED)
+    page = DOCS / "explanation" / "legal-reading.md"
+    whole = write_promise(check_policy(tmp_path / "policy.toml"), policy="policy.toml").replace(f"{tmp_path}/", "")
+    assert page.read_text() == whole
+    code, out, err = dpsql_command("promise", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.decode().replace(f"{tmp_path}/", "") == re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", whole)
+    assert "](" not in out.decode()
+
+
+def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
+    period = PROMISED.replace("delta = 1e-6", 'delta = 1e-7\nperiod = "30d"').replace("epsilon = 1.0", "epsilon = 0.5")
+    (tmp_path / "policy.toml").write_text(period)
+    text = one_line(dpsql_command("promise", "--policy", "policy.toml", cwd=tmp_path)[1].decode())
+    factor = math.exp(0.5)
+    for words in (
+        "* `visits`: one person is one `user_id` * `orders`: one person is one `customer_id`",
+        "all questions together within 30 days are (0.5, 1e-07)-differentially private",
+        f"e^0.5 = {factor:.2f} times as likely",
+        f"with at most {100 * factor / (99 + factor):.1f} %",
+        "the epsilon, 1, and more than twice the delta",
+        "The unit of protection is > `customer_id` and `user_id`",
+    ):
+        assert words in text
