@@ -276,7 +276,8 @@ class Session:
         `earlier` returns its private queries as 0.11 read the text, for a text of the PostgreSQL port.
         """
         if not isinstance(statement, _WITH_VIEW):
-            return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies)
+            note = self._free_answers.find_comment(statement)
+            return build_free_answer(self._free_answers.answer(statement, stop), self._dependencies, note=note)
         view = self._free_answers.bind_view(statement)
         parts = [self._plans.find(query, stop) for query in view.inners]
         if earlier is not None and any(part.stored is None for part in parts):
@@ -285,10 +286,14 @@ class Session:
         # EXPLAIN, of a SELECT over public tables alone and of private queries
         if not parts and isinstance(statement, statements.OuterSelect) and statement.explained:
             return build_free_answer(free_answers.free_plan_table(), self._dependencies)
-        if parts and parts[0].plan.query.explained:
+        explained = parts[0].plan.query.explained if parts else statements.Explained.NO
+        if explained:
             plans = [part.plan for part in parts]
             balance = read_balance_by_values(self._dependencies.ledger, self._dependencies.terms)
-            facts = forecasts.describe_plans(plans, balance, is_wrapped=view.has_outer_select, consent=consent)
+            is_verbose, is_wrapped = explained is statements.Explained.VERBOSE, view.has_outer_select
+            facts = forecasts.describe_plans(
+                plans, balance, is_wrapped=is_wrapped, consent=consent, is_verbose=is_verbose
+            )
             return build_free_answer(free_answers.facts_table(facts), self._dependencies)
         # the public tables that a SELECT reads beside released rows: fetched first, as they may fail free of charge
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop, name=name)
@@ -417,7 +422,7 @@ class Session:
         if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise errors.Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return [self._plans.find(replace(inner, explained=True)).plan for inner in inners]
+        return [self._plans.find(replace(inner, explained=statements.Explained.PLAN)).plan for inner in inners]
 
     def forecast(
         self,
@@ -479,6 +484,11 @@ class Session:
             self._check_open()
             self._read_stored_tables()
         return self._dependencies.catalog
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables of `catalog`; SHOW TABLES says more of each."""
+        return [table.name for table in self.catalog.tables]
 
     @property
     def terms(self) -> Terms:

@@ -56,7 +56,7 @@ NO_VALUES = BoundValues()
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and its notes and its receipt if private rows were read."""
+    """The rows of an answer, its notes, and its receipt if private rows were read."""
 
     rows: WireRows
     notes: Sequence[str] = ()
@@ -72,7 +72,7 @@ class QueryResult:
     def of(cls, answer: Answer) -> QueryResult:
         """Return the rows and notes of an answer."""
         if answer.receipt.mechanism == NO_MECHANISM:
-            return cls(ArrowRows(answer.arrow()))
+            return cls(ArrowRows(answer.arrow()), [answer.explanation] if answer.explanation else ())
         return cls(ArrowRows(answer.arrow()), answer.notes(), answer.receipt)
 
 

@@ -69,6 +69,31 @@ def test_columns_are_described_anew_where_another_table_takes_the_name(
                 assert cursor.fetchall()
 
 
+@pytest.mark.parametrize("sql", [TOP, f"EXPLAIN {TOP}", f"SELECT * FROM ({TOP}) AS x LIMIT 0"])
+@pytest.mark.parametrize("prepare", [True, False])
+def test_an_analyst_without_a_share_reads_what_is_free(served: Served, sql: str, prepare: bool) -> None:
+    publish(served, "SELECT COUNT(DISTINCT user_id) AS users FROM reads PRIVATE")
+    with psycopg.connect(served.conninfo("bi"), autocommit=True) as client:
+        assert client.execute("SELECT users > 1000, continent FROM weekly, countries", prepare=prepare).rowcount == 3
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="bi has no share of the budget"):
+            client.execute(sql, prepare=prepare)  # type: ignore[arg-type]
+        assert "no share" not in str(client.execute("SHOW BUDGET").fetchall())
+    assert served.charges("bi") == 0
+
+
+def test_a_notice_says_that_the_numbers_have_noise(served: Served) -> None:
+    publish(served, "SELECT COUNT(DISTINCT user_id) AS users FROM reads PRIVATE")
+    with psycopg.connect(served.conninfo(), autocommit=True) as client:
+        heard = list[str | None]()
+        client.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+        client.execute("SELECT users FROM weekly")
+        client.execute("DESCRIBE weekly")
+        client.execute("SELECT country FROM countries")
+    noise, comment = heard
+    assert str(noise).endswith("released numbers have the noise of that day.")
+    assert str(comment).startswith("Published on ")
+
+
 @pytest.mark.parametrize("what", sorted(_SHOWS))
 def test_each_show_of_dpsql_is_answered(client: psycopg.Connection, what: str) -> None:
     assert client.execute(f"SHOW {what}").description  # type: ignore[arg-type]

@@ -94,7 +94,8 @@ AGREE = {
     "cube": (
         (
             f"SELECT country, pro, COUNT(*) AS n, 2 * COUNT(*) AS twice, AVG(pages) AS mean, "
-            f"GROUPING(country, pro) AS g FROM reads {WHERE} GROUP BY CUBE (country, pro) ALL PRIVATE {LIST} ORDER BY n DESC"
+            f"GROUPING(country, pro) AS g FROM reads {WHERE} GROUP BY CUBE (country, pro) "
+            f"ALL PRIVATE {LIST} ORDER BY n DESC"
         ),
         ["n"],
     ),
