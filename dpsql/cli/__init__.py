@@ -138,7 +138,7 @@ def demo() -> None:
     run_demo()
 
 
-for command in (curator.init, curator.bounds, curator.publish, curator.materialize, curator.check):
+for command in (curator.init, curator.bounds, curator.publish, curator.materialize, curator.check, curator.promise):
     app.add_command(command)
 
 

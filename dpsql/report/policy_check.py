@@ -9,12 +9,15 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 
-from dpsql.accounting import BudgetState
+from dpsql.accounting import BudgetState, compute_used_share
 from dpsql.dialects import ENUM
 from dpsql.errors import Error
+from dpsql.ledger.base_ledger import find_other_unit
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
@@ -23,9 +26,12 @@ from dpsql.policy.settings import UNLISTED
 from dpsql.policy.tables import find_owner
 from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import fold
-from dpsql.report.balance import compute_balance
+from dpsql.receipt import format_share
+from dpsql.report.balance import Spending, compute_balance
 from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
+
+_ALERTED = Fraction(4, 5)  # of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,41 @@ _FEW = 10  # for each row of a unit, where nothing is said of the value of one r
 _SIGNED = re.compile(r"TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WORD = re.compile(r"\w+")
 _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What a ledger says of its data: the privacy unit of each table, the data version and when it `began`.
+
+    `changed` has when each file of the data was written last, in seconds since 1970.
+    """
+
+    units: Mapping[str, str]
+    data_version: int
+    began: datetime
+    changed: Mapping[Path, float]
+
+
+def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what does not fit between the `units` of a policy and its ledger, and which limits are nearly used up."""
+    other = find_other_unit(facts.units, units)
+    if other is not None and spending.entries:
+        yield Finding.from_error(other)
+    limits = {f"The limit of {each.name}": (each.state, each.limit) for each in spending.spenders if each.name}
+    shares = [(what, compute_used_share(state, limit)) for what, (state, limit) in limits.items() if limit is not None]
+    for what, used in (("The budget", spending.balance.used), *shares):
+        if used >= _ALERTED:
+            hint = "Plan what is still asked, or grant more: dpsql ledger grant --note why."
+            yield Finding("budget-low", "budget", f"{what} is used to {format_share(used)}.", hint)
+    for path, at in facts.changed.items():
+        written = datetime.fromtimestamp(at, UTC)
+        if written > facts.began:
+            reason = (
+                f"{path.name} was written on {written:%Y-%m-%d %H:%M} UTC, after data version {facts.data_version} "
+                "began: questions that were asked before are answered from the rows of then."
+            )
+            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
+            yield Finding("data-changed", "source", reason, hint)
 
 
 def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[Finding]:
