@@ -644,3 +644,26 @@ def find_ledger(session: Session) -> tuple[Ledger, str | None]:
     """Return the ledger of a session, and the account that its queries are charged to, for the acts of a curator."""
     own = session._dependencies  # noqa: SLF001 - the same module
     return own.ledger, own.account
+
+
+def recompute(
+    session: Session,
+    text: str,
+    *,
+    change: Callable[[Sequence[planning.Plan], Sequence[planning.Release]], Sequence[pa.Table] | None],
+) -> pa.Table | None:
+    """Return the table of a statement of several releases, all stored, with other tables in their place.
+
+    None where `change` returns none, and where the SELECT around them cannot be computed from what it returns.
+    """
+    own, free = session._dependencies, session._free_answers  # noqa: SLF001 - the same module
+    statement = session._analyze(text, ())  # noqa: SLF001
+    parts = [session._plans.find(query) for query in session._list_inners(statement)]  # noqa: SLF001
+    stored = [(part.plan, planning.unpack(part.plan, part.stored)) for part in parts if part.stored is not None]
+    if not isinstance(statement, statements.OuterSelect) or len(stored) < len(parts):
+        return None
+    tables = change([plan for plan, _ in stored], [released for _, released in stored])
+    if tables is not None:
+        with suppress(errors.EngineError):
+            return free.bind_view(statement).fetch(free.answer).compute(tables, own.evaluator)[0]
+    return None
