@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
-_SHOWN = 20
+_SHOWN = 30  # EXPLAIN has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,7 @@ class Answer:
         "_computed",
         "_promise",
         "_ratio_ends",
+        "_rows",
         "_table",
         "measures",
         "receipt",
@@ -221,6 +222,7 @@ class Answer:
         self._promise = promise
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
+        self._rows: Iterator[tuple[object, ...]] | None = None  # those that fetchone has not returned
 
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
@@ -245,6 +247,16 @@ class Answer:
         """
         columns = [read_values(column) for column in self._table.columns]
         return list(zip(*columns, strict=True))
+
+    def fetchone(self) -> tuple[object, ...] | None:
+        """Return the next row, from the first on, and None after the last; `fetchall` returns all rows every time.
+
+        >>> answer.fetchone()[0], answer.fetchone()[0], answer.fetchone()
+        ('moon', 'sun', None)
+        """
+        if self._rows is None:
+            self._rows = iter(self.fetchall())
+        return next(self._rows, None)
 
     @property
     def counts(self) -> CountColumns | None:
@@ -363,6 +375,8 @@ class Answer:
         table = self._with_intervals(level) if intervals else self._table
         return narrow_integers(table).to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
+    to_pandas = df  # the name that pandas users look for; `df` is DuckDB's
+
     def to_csv(
         self,
         path: str | Path | None = None,
@@ -398,6 +412,8 @@ class Answer:
 
         frame = pl.from_arrow(self._table)
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+
+    to_polars = pl
 
     def intervals(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
@@ -547,8 +563,16 @@ class Answer:
     def __getitem__(self, index: int) -> tuple[object, ...]: ...
     @overload
     def __getitem__(self, index: slice) -> list[tuple[object, ...]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[object, ...] | list[tuple[object, ...]]:
-        return self.fetchall()[index]
+    @overload
+    def __getitem__(self, index: str) -> list[object]: ...
+    def __getitem__(self, index: int | slice | str) -> tuple[object, ...] | list[tuple[object, ...]] | list[object]:
+        if not isinstance(index, str):
+            return self.fetchall()[index]
+        names = self.columns
+        if names.count(index) != 1:
+            reason = f"This answer has {'no column' if index not in names else 'several columns'} of this name."
+            raise UsageError("no-column", reason, hint=f"Its columns are {', '.join(names)}.")
+        return read_values(self._table.columns[names.index(index)])
 
     def __rich__(self) -> Group:
         """Return all rows for a terminal that shows them with rich, with bars and intervals, and the notes below."""

@@ -126,7 +126,7 @@ def find_completions(before: str, catalog: Catalog, *, commands: dict[str, tuple
 
 
 def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
-    tables = [".".join(map(write_name, table.name.split("."))) for table in catalog.tables]
+    tables = [".".join(map(write_name, table.name.split("."))) for table in catalog.list_tables()]
     line = before.strip()
     if line.startswith("."):
         name, *rest = [*line[1:].split(), ""]

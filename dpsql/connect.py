@@ -103,7 +103,6 @@ def open_session(
 ) -> Session:
     """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.policy.tables import find_owner
     from dpsql.registration import build_catalog, find_division
     from dpsql.session import Session
     from dpsql.session_dependencies import SessionDependencies
@@ -119,8 +118,7 @@ def open_session(
     try:
         division = find_division(engine, policy, catalog=catalog)
         # what the ledger does not know yet: units, a later data version, and the values that have budgets
-        private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
-        record.register({name: str(find_owner(policy.tables, name)) for name in private})
+        record.register(list_units(policy))
         if policy.data_version is not None:
             record.bump("the policy's data_version", to=policy.data_version)
         if division is not None:
@@ -183,6 +181,14 @@ def open_budget(
     except BaseException:
         record.close()
         raise
+
+
+def list_units(policy: Policy) -> dict[str, str]:
+    """Return the privacy unit of each private table, in the words of the ledger."""
+    from dpsql.policy.tables import find_owner
+
+    private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
+    return {name: str(find_owner(policy.tables, name)) for name in private}
 
 
 def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:

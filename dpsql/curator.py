@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,17 @@ from typing import TYPE_CHECKING
 from dpsql.connect import check_engine, open_budget, reopen_ledger, require_psycopg
 from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine
-from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, SourceUrl, default_database, is_url, load_policy
+from dpsql.policy import (
+    IN_MEMORY,
+    Budget,
+    DatabaseUrl,
+    Policy,
+    PrivateTable,
+    SourceUrl,
+    default_database,
+    is_url,
+    load_policy,
+)
 from dpsql.quantities import Epsilon, Number
 
 if TYPE_CHECKING:
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.publications import Publication, PublicationPlan, PublicationRequest
     from dpsql.report.balance import Spending
-    from dpsql.report.policy_check import Check
+    from dpsql.report.policy_check import Check, Finding
     from dpsql.session import Session
     from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
@@ -39,7 +50,7 @@ def write_starter(
 ) -> StarterPolicy:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
-    No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
+    No row is read but those of CSV files, whose format and types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
     from dpsql.engines import load_libraries
@@ -61,14 +72,17 @@ def write_starter(
         from dpsql.registration import describe_address
 
         return starter(Found(place, describe_address(place)))
-    path = Path(place)
-    if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
-        from dpsql.registration import describe_files
+    from dpsql.registration import describe_files, is_table_file
 
+    path = Path(place)
+    if path.is_dir() or is_table_file(path):
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
     from dpsql.engines.duckdb.catalog import describe_schema
     from dpsql.policy.starter import policy_names
+    from dpsql.policy.validation import refuse_file
 
+    if path.suffix.lower() not in _DATABASES and path.is_file() and not _is_duckdb(path):
+        raise refuse_file(path, place=str(path))
     schema = describe_schema(path)
     names = policy_names([table.key for table in schema.tables])
     found = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
@@ -76,6 +90,15 @@ def write_starter(
     unnamed += [(*table.key, each.name) for table in schema.tables for each in table.columns if "\0" in each.name]
     unread = tuple(map(".".join, schema.unread))
     return starter(Found(path.name, found, tuple(map(".".join, unnamed)), unread=unread))
+
+
+_DATABASES = ("", ".db", ".ddb", ".duckdb")  # endings of database files; others may have any name
+
+
+def _is_duckdb(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
+    return False
 
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
@@ -91,8 +114,9 @@ def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) ->
 def check_policy(policy: Policy | str | Path | None, *, database: str | Path | None = None) -> Check:
     """Return a report on a policy, checked against its files, its [source] and, if given, the database.
 
-    Of private rows only the keys of links are read, to check that they are unique. No ledger is opened.
-    Raises `PolicyError`, also for shares of analysts of which one alone can use up another's, or `EngineError`.
+    Of private rows only the keys of links are read, to check that they are unique. A ledger that exists is read, also
+    while others write to it. Raises `PolicyError`, also for shares of analysts of which one alone can use up another's,
+    `EngineError`, or `LedgerError` for a ledger that this policy cannot open.
     """
     from dpsql.engines.scratch import sweep
     from dpsql.policy.tables import find_path
@@ -109,17 +133,45 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
         or known.source is not None
         or all(known.tables[passed].source is not None for passed in find_path(known.tables, name))
     }
+    beside = tuple(_check_ledger(known, database))
     if not near:
-        return _refuse_errors(check_engine(None, known, tables=()))
+        found = check_engine(None, known, tables=())
+        return _refuse_errors(replace(found, findings=(*found.findings, *beside)))
     with closing(open_engine(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
         outdated = tuple(_find_outdated(known.only(near), engine, place=_find_database(database, known)))
-    findings = list(check.findings)
+    findings = [*check.findings, *beside]
     for name in outdated:
         reason = f"What is materialized of {name} does not match its data or the policy: run dpsql materialize."
         place = known.where(f"tables.{name}.materialized")
         findings.append(Finding("materialized-outdated", place, reason, "Run dpsql materialize."))
     return _refuse_errors(replace(check, findings=tuple(findings)))
+
+
+def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Finding]:
+    """Yield what does not fit between a policy, its data and its ledger. One that does not exist is not made."""
+    from dpsql.connect import list_units
+    from dpsql.open_engine import list_sources
+    from dpsql.report.policy_check import LedgerFacts, lint_ledger
+
+    place = policy.ledger
+    if place is None or str(place) == IN_MEMORY or not (is_url(place) or Path(str(place)).exists()):
+        return
+    try:
+        record = reopen_ledger(place)
+    except LedgerError as error:
+        if error.code != "ledger-missing":
+            raise
+        return
+    with closing(record):
+        began = [event.at for event in record.events() if event.kind in {"created", "bumped"}]
+        units, version = record.units(), record.data_version
+    files = [_find_database(database, policy), *list_sources(policy, elsewhere=True).values()]
+    places = [str(getattr(file, "path", file)) for file in files if file is not None]
+    paths = [Path(place) for place in places if not is_url(place)]
+    changed = {path: path.stat().st_mtime for path in paths if path.is_file()}
+    facts = LedgerFacts(units, version, datetime.fromisoformat(began[-1]), changed)
+    yield from lint_ledger(read_spending(policy), facts, units=list_units(policy))
 
 
 def _refuse_errors(check: Check) -> Check:
@@ -194,6 +246,18 @@ def grant_policy(
     known = load_policy(policy)
     before, periods = _raise_total(find_ledger(known), known.budget, note=note, policy=known)
     return before, ApproximateDP(known.budget.epsilon, known.budget.delta), periods
+
+
+def change_units(policy: Policy | str | Path | None, *, note: str) -> dict[str, str]:
+    """Record the privacy units of a policy in its ledger, also where a used one has others; return what is new.
+
+    Raises `PolicyError` for a policy without a ledger, and `LedgerError` for a ledger that cannot be used.
+    """
+    from dpsql.connect import list_units
+
+    known = load_policy(policy)
+    with closing(reopen_ledger(find_ledger(known))) as record:
+        return record.register(list_units(known), note=note)
 
 
 def bump(ledger: str | Path | DatabaseUrl, *, note: str) -> int:

@@ -265,7 +265,7 @@ def make_matcher(find_catalog: Callable[[], Catalog | None]) -> Matcher:
         fragment = match[0] if match is not None else ""
         catalog = find_catalog()
         words = list(COMMANDS) if re.fullmatch(r"\s*%dpsql\s+\w*", context.text_until_cursor) else []
-        for table in () if catalog is None else catalog.tables:
+        for table in () if catalog is None else catalog.list_tables():
             words += [table.name, *(name for name, _ in table.columns)]
         known = dict.fromkeys([*words, *_WORDS])
         found = [SimpleCompletion(word) for word in known if word.lower().startswith(fragment.lower())]

@@ -106,9 +106,9 @@ class PlanFinder:
             if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
-        option = query.clause.options.get("mechanism")
-        if (stored is None or plan.fresh) and option is not None and option.value in planning.RETIRED:
-            raise planning.refuse_retired(option)
+        is_restricted = "mechanism" in query.clause.options or self.own.terms.account is not None
+        if is_restricted and (stored is None or plan.fresh):
+            self._check_charged(query)
         if query.explained:
             plan = simulate_recall(plan, noise=self.own.noise)
         if plan.query.cut_list is not None:
@@ -124,6 +124,16 @@ class PlanFinder:
             needs=describe_need(plan) if query.explained else "",
         )
         return PlannedQuery(described, None if plan.fresh else stored, reach)
+
+    def _check_charged(self, query: PrivateQuery) -> None:
+        """Raise `Refusal` for a new query with a retired mechanism, or of an analyst without a share of the budget."""
+        option = query.clause.options.get("mechanism")
+        if option is not None and option.value in planning.RETIRED:
+            raise planning.refuse_retired(option)
+        if not self.own.terms.has_share:
+            reason = f"{self.own.account} has no share of the budget, and this query would be charged."
+            hint = "Read public and published tables, which are free: SHOW TABLES lists them. The curator gives shares."
+            raise Refusal("no-share", reason, hint=hint, place=query.clause.place)
 
     def find_stored(self, plan: planning.Plan) -> bytes | None:
         """Return the stored answer of this analyst to a query, in these words or in others; None without one."""

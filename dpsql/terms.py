@@ -86,6 +86,11 @@ class Terms:
         return not self.limits.share_replays
 
     @property
+    def has_share(self) -> bool:
+        """Whether the analyst may run queries that are charged."""
+        return self.account is None or self.account.budget.refundable > 0
+
+    @property
     def certified(self) -> CertificateTerms:
         """The certificate and what it fixes."""
         return CertificateTerms() if self.rule is None else self.rule.certified
@@ -123,6 +128,8 @@ class Terms:
             terms = cls.of_total(policy)
             return terms if analyst is None else replace(terms, account=Sublimit(analyst, terms.budget))
         account = Sublimit(analyst or UNLISTED, compute_limit(own, grant))
+        if not own.has_share:
+            return replace(cls.of_total(policy), account=account)
         place = f"analysts.{analyst if analyst in policy.analysts else UNLISTED}"
         queries = own.queries or grant.queries
         terms = cls._of(policy, account, items=own.items or grant.items, queries=queries, place=place)
@@ -191,10 +198,12 @@ def compute_limit(own: Analyst, grant: Budget) -> BudgetVector:
     """Return an analyst's limit as the filter counts it.
 
     Without a delta of its own it has the same fraction of the delta that queries draw from as of epsilon. The rest of
-    delta pays for the conversion to epsilon, which is that of the total.
+    delta pays for the conversion to epsilon, which is that of the total. Without an epsilon it is nothing.
     """
-    epsilon = own.epsilon or grant.epsilon
-    limit = compute_budget(ApproximateDP(epsilon, own.delta or grant.delta), Certificate(grant.certificate))
+    epsilon, certificate = own.epsilon, Certificate(grant.certificate)
+    if epsilon is None:
+        return BudgetVector(0, 0, certificate=certificate)
+    limit = compute_budget(ApproximateDP(epsilon, own.delta or grant.delta), certificate)
     if own.delta is not None:
         return limit
     fraction = min(epsilon.value / grant.epsilon.value, Fraction(1))
@@ -218,7 +227,7 @@ def describe_falling_shares(policy: Policy, before: ApproximateDP) -> str:
     falling = {
         name: compute_delta(own, old)
         for name, own in policy.analysts.items()
-        if own.enabled and compute_delta(own, old) > compute_delta(own, grant)
+        if own.has_share and compute_delta(own, old) > compute_delta(own, grant)
     }
     if not falling:
         return ""
@@ -256,7 +265,7 @@ def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | 
     if certificate is Certificate.pure:
         return PureFilter(total)
     # theorem2 and optimal count items, whose number and epsilon are fixed when the ledger is made
-    own = next((name for name, analyst in policy.analysts.items() if analyst.enabled), None)
+    own = next((name for name, analyst in policy.analysts.items() if analyst.has_share), None)
     if own is not None:  # a limit in epsilon, where the total is a number of items, which is fixed for all together
         reason = f"The certificate {grant.certificate} fixes items for all analysts together; none has an own limit."
         hint = "Leave the analyst out, or plan with the certificate zcdp or pure."

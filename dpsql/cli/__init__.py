@@ -138,7 +138,7 @@ def demo() -> None:
     run_demo()
 
 
-for command in (curator.init, curator.bounds, curator.publish, curator.materialize, curator.check):
+for command in (curator.init, curator.bounds, curator.publish, curator.materialize, curator.check, curator.promise):
     app.add_command(command)
 
 
@@ -223,6 +223,7 @@ def shell(  # noqa: PLR0913 - the options of the command
 
 @app.command()
 @_add_statement_options
+@click.option("--verbose", is_flag=True, help="Show the SQL that the engine runs, too.")
 def explain(  # noqa: PLR0913 - the options of the command
     sql: str,
     policy: Path | None,
@@ -231,6 +232,7 @@ def explain(  # noqa: PLR0913 - the options of the command
     analyst: str | None,
     parameters: Sequence[str],
     implicit: bool | None,
+    verbose: bool,
     output: Format,
 ) -> None:
     """Show the plan of a query and its maximum cost. Reads no rows and is free."""
@@ -238,7 +240,7 @@ def explain(  # noqa: PLR0913 - the options of the command
 
     with _session(db, policy, analyst=analyst) as session:
         plans = session.explain_all(read_statement(sql), parameters, implicit=implicit)
-        write_plans(plans, session.budget, layout=output)
+        write_plans(plans, session.budget, layout=output, is_verbose=verbose)
 
 
 @app.command()

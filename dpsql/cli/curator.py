@@ -6,6 +6,7 @@ Passwords are typed or piped in, never given as arguments.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ class Layout(StrEnum):
 def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> None:
     """Write a starter policy from a schema. Read it, and complete it by hand.
 
-    The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
+    The command reads no rows but those of CSV files, to guess their format and the types of their columns.
     """
     from dpsql.curator import write_starter
     from dpsql.display import replace_unprintable
@@ -204,6 +205,24 @@ def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
     from dpsql.server.catalog import try_confinement
 
     return replace(found, catalog_confinement=try_confinement())
+
+
+@click.command()
+@POLICY
+@DATABASE
+def promise(policy: Path | None, *, db: Path | None) -> None:
+    """Print the page for a data-protection officer, with the numbers of a policy.
+
+    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, and
+    what an impact assessment can quote.
+    """
+    from dpsql.curator import check_policy
+    from dpsql.policy import load_policy
+    from dpsql.report.policy_text import write_promise
+
+    known = load_policy(policy)
+    page = write_promise(check_policy(known, database=db), policy=Path(known.lines.name if known.lines else "").name)
+    click.echo(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page), nl=False)
 
 
 @click.command()
@@ -455,6 +474,23 @@ def grant(  # noqa: PLR0913 - the options of the command
         total = ApproximateDP(budget.epsilon, budget.delta)
     when = "" if now is None else f" {describe_periods(now)}"
     click.echo(f"The total was {before} and is {total}{when}.")
+
+
+@ledger_app.command()
+@POLICY
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+def units(policy: Path | None, *, note: str) -> None:
+    """Record that tables have another privacy unit now, as the policy says.
+
+    What was spent stays spent. Answers before protect the former units alone.
+    """
+    from dpsql.curator import change_units
+
+    fresh = change_units(policy, note=note)
+    for table, unit in fresh.items():
+        click.echo(f"The privacy unit of {table} is {unit}.")
+    if not fresh:
+        click.echo("The ledger has the privacy units of the policy.")
 
 
 @click.group(name="data", no_args_is_help=True)

@@ -80,9 +80,13 @@ def check_output(layout: str) -> None:
         )
 
 
-def write_plans(plans: Sequence[Plan], balance: Balance, *, layout: str, consent: bool | None = None) -> None:
+def write_plans(
+    plans: Sequence[Plan], balance: Balance, *, layout: str, consent: bool | None = None, is_verbose: bool = False
+) -> None:
     """Write the plan of each private query of a statement, and how many such queries the budget still allows."""
-    write_pairs(describe_plans(plans, balance, consent=consent), ("property", "value"), layout=layout)
+    write_pairs(
+        describe_plans(plans, balance, consent=consent, is_verbose=is_verbose), ("property", "value"), layout=layout
+    )
 
 
 def write_pairs(

@@ -514,17 +514,28 @@ class Ledger(ABC):
             book.append("divided", {"rule": division.rule, "data": division.data}, at=at)
 
     @release_on_interrupt
-    def register(self, units: Mapping[str, str]) -> None:
-        """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded."""
+    def register(self, units: Mapping[str, str], *, note: str = "") -> dict[str, str]:
+        """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded.
+
+        Returns those. Raises `ledger-unit` for one that is declared otherwise in a ledger with a query, without a note.
+        """
         with self._writing() as book:
             self._agree(book)
-            known: dict[str, str] = {}
-            for event in book.registrations():
-                known |= json.loads(event.body)["units"]
+            known = _read_units(book)
             fresh = {table: unit for table, unit in units.items() if known.get(table) != unit}
+            other = find_other_unit(known, fresh)
+            if other is not None and not note and _has_query(book):
+                raise other
             if fresh:
                 at, _ = self._turn(book)
-                book.append("registered", {"units": fresh}, at=at)
+                book.append("registered", {"units": fresh, **({"note": note} if note else {})}, at=at)
+            return fresh
+
+    @release_on_interrupt
+    def units(self) -> dict[str, str]:
+        """Return the privacy unit of each table as it was declared last."""
+        with self._reading() as book:
+            return _read_units(book)
 
     @release_on_interrupt
     def tables(self, stamp: Hashable = None) -> tuple[int, tuple[NamedTable, ...]]:
@@ -839,6 +850,37 @@ def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: in
     told = json.loads(first.body)
     answer = book.answer(told["entry"])
     return None if answer is None else Outcome(decode_fraction(told["loss"]), told["digest"], answer)
+
+
+def _read_units(book: LedgerTransaction) -> dict[str, str]:
+    units = dict[str, str]()
+    for event in book.registrations():
+        units |= json.loads(event.body)["units"]
+    return units
+
+
+def _has_query(book: LedgerTransaction) -> bool:
+    after = 0
+    while events := book.events(after, 100):
+        if any(event.kind == "reserved" for event in events):
+            return True
+        after = events[-1].seq
+    return False
+
+
+def find_other_unit(known: Mapping[str, str], units: Mapping[str, str]) -> LedgerError | None:
+    """Return the refusal of the first table that is declared with another privacy unit than the known one."""
+    table = next((name for name, unit in units.items() if known.get(name, unit) != unit), None)
+    if table is None:
+        return None
+    return LedgerError(
+        "ledger-unit",
+        f'The privacy unit of "{table}" was {known[table]}, and the policy says {units[table]}: what was answered so '
+        "far does not protect the new one.",
+        hint="Write the former into the policy again; or, if the new one is meant, the curator runs: "
+        'dpsql ledger units --note "why"',
+        place=f"tables.{table}.privacy_unit",
+    )
 
 
 def find_named(tables: Sequence[NamedTable], name: str, *, account: str | None) -> NamedTable | None:

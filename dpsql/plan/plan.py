@@ -19,6 +19,7 @@ from dpsql.sql.ir.measures import Aggregate
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import EngineQuery
 
+ENGINE_SQL = "engine SQL"  # begins the names of the facts that EXPLAIN VERBOSE alone shows
 _SHARED = "share one noisy total of units, if enough rows come back for that to make each more precise"
 
 
@@ -295,9 +296,9 @@ class Plan(NotebookRepr):
         fetched += f"; of quantiles at most {self.spec.further_rows:,}" if self.spec.further else ""
         lines += [("rows fetched", fetched)]
         lines += [("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []
-        lines += [("engine SQL", self.engine_sql)]
-        lines += [] if second is None else [("engine SQL, second look", second.counting.sql)]
-        return [*lines, *(("engine SQL, quantiles", each.sql) for each in self.spec.further)]
+        lines += [(ENGINE_SQL, self.engine_sql)]
+        lines += [] if second is None else [(f"{ENGINE_SQL}, second look", second.counting.sql)]
+        return [*lines, *((f"{ENGINE_SQL}, quantiles", each.sql) for each in self.spec.further)]
 
     @property
     def max_rows_fetched(self) -> int | None:

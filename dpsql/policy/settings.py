@@ -120,8 +120,8 @@ _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 class Analyst:
     """Limit of one analyst within the total, and what it should buy; one who is not `enabled` may run no query.
 
-    An enabled analyst has an `epsilon`. A `delta` of None means that of the total; `items` and `queries` of None mean
-    those of the budget.
+    An enabled analyst has an `epsilon`; with 0 they have no share of the budget, and may run what is free: it is None
+    then. A `delta` of None means that of the total; `items` and `queries` of None mean those of the budget.
 
     >>> Analyst(0.25, items=25).epsilon
     Epsilon(0.25)
@@ -142,14 +142,20 @@ class Analyst:
         queries: int | None = None,
         enabled: bool = True,
     ) -> None:
-        fill(self, epsilon=None if epsilon is None else check_epsilon(epsilon, "epsilon"))
+        has_none = enabled and epsilon == 0 and epsilon is not False
+        fill(self, epsilon=None if epsilon is None or has_none else check_epsilon(epsilon, "epsilon"))
         fill(self, delta=None if delta is None else check_delta(delta, "delta"))
         fill(self, items=None if items is None else check_count(items, "items"))
         fill(self, queries=None if queries is None else check_count(queries, "queries"))
         fill(self, enabled=check_flag(enabled, "enabled"))
         if enabled and epsilon is None:
-            hint = "Give the most that the analyst may spend, or write enabled = false."
+            hint = "Give the most that the analyst may spend, 0 for what is free alone, or write enabled = false."
             raise PolicyError("policy-missing-key", "An analyst has no epsilon.", hint=hint, place="epsilon")
+
+    @property
+    def has_share(self) -> bool:
+        """Whether the analyst may run queries that are charged."""
+        return self.enabled and self.epsilon is not None
 
 
 def check_analysts(analysts: Mapping[str, Analyst] | None, epsilon: Epsilon, *, delta: Delta) -> Mapping[str, Analyst]:

@@ -214,6 +214,11 @@ class Balance(NotebookRepr):
         """The share that is left, as it is shown: 100 without what is used and reserved, or less where others drew."""
         return to_percent(round_down(self.left))
 
+    @property
+    def has_share(self) -> bool:
+        """Whether something was granted: an analyst of whom the policy says epsilon = 0 has no share of the budget."""
+        return self.refunded.granted > 0
+
     def measure(self, cost: BudgetVector) -> Rise:
         """Return by how much a query of this cost raises the used share, which may be more than all of the limit.
 
@@ -266,7 +271,7 @@ class Balance(NotebookRepr):
 
     def _describe_tiles(self) -> tuple[str, list[tuple[str, str]]]:
         """Return a head, and below it how many of each usual query fit; only a head where none does."""
-        tiles = self.tiles
+        tiles = self.tiles if self.has_share else ()
         if not any(each.remaining for each in tiles):
             return "not enough for any of the usual queries" if tiles else "", []
         counted = "" if self.by is None else f" about all values of {self.by}"
@@ -290,6 +295,8 @@ class Balance(NotebookRepr):
         used, held, left = map(format_percent, (self.percent_used, self.percent_reserved, self.percent_left))
         held = f" {held} is held by open queries," if self.percent_reserved else ""
         lines = [f"{used} of the budget is used,{held} {left} is left"]
+        if not self.has_share:
+            lines = ["no share of the budget: public and published tables are free, and no other query is run"]
         lines += [] if self.calendar is None else [str(self.calendar)]
         lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
         over = self.calendar is not None and self.calendar.is_over

@@ -34,7 +34,7 @@ from dpsql.plan.mechanisms.record import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate
-from dpsql.sql.ir.statements import Clause, Option, Output, PrivateQuery
+from dpsql.sql.ir.statements import Clause, Explained, Option, Output, PrivateQuery
 from dpsql.sql.ir.tree import ColumnRef, strip_casts
 from dpsql.terms import Terms
 
@@ -282,7 +282,7 @@ def _is_run(query: PrivateQuery, left: BudgetVector, *, terms: Terms) -> bool:
 def _plan_other(query: PrivateQuery, terms: Terms) -> Plan | None:
     """Return the plan of a query that is priced, and not run; None where it is refused."""
     with suppress(Error):  # the policy, or another option of the query, excludes it
-        return plan_unkeyed(replace(query, explained=False), terms, salts=(0, 0))
+        return plan_unkeyed(replace(query, explained=Explained.NO), terms, salts=(0, 0))
     return None
 
 

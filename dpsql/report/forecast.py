@@ -21,7 +21,7 @@ from dpsql.ledger.record import Calendar
 from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.record import LEAST_DELTA, Candidate, Reads, assume_groups_per_unit, find_epsilon_within
-from dpsql.plan.plan import Plan
+from dpsql.plan.plan import ENGINE_SQL, Plan
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 from dpsql.report.balance import Balance, count_admitted, find_larger_part
@@ -272,16 +272,21 @@ def _round_down(value: Fraction) -> str:
 
 
 def describe_plans(
-    plans: Sequence[Plan], balance: Balance, *, is_wrapped: bool = False, consent: bool | None = None
+    plans: Sequence[Plan],
+    balance: Balance,
+    *,
+    is_wrapped: bool = False,
+    consent: bool | None = None,
+    is_verbose: bool = False,
 ) -> list[tuple[str, str]]:
     """Return the facts of each plan, how many such queries the budget still buys, and what all cost together.
 
-    `is_wrapped` says that a SELECT is around the private queries.
+    `is_wrapped` says that a SELECT is around the private queries, and `is_verbose` asks for the SQL of the engine, too.
     """
     facts = list[tuple[str, str]]()
     for number, plan in enumerate(plans, start=1):
         facts += [("private query", f"{number} of {len(plans)}")] if len(plans) > 1 else []
-        facts += plan.facts()
+        facts += [fact for fact in plan.facts() if is_verbose or not fact[0].startswith(ENGINE_SQL)]
         if balance.by is not None and not plan.charged_values:
             facts.append(("charged to", plan.describe_charged(balance.by)))
         own = balance.of(plan.charged_values)

@@ -29,6 +29,7 @@ from dpsql.sql.ir.literals import Clock, system_clock
 from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.statements import (
     Describe,
+    Explained,
     OuterSelect,
     PrivateQuery,
     PublicQuery,
@@ -88,12 +89,20 @@ class FreeAnswers:
             case Describe():
                 return columns_table(self.catalog, self.terms, name=statement.table)
 
+    def find_comment(self, statement: FreeStatement) -> str:
+        """Return the comment on the table that DESCRIBE describes; "" for none, and for other statements."""
+        table = self.catalog.find(statement.table) if isinstance(statement, Describe) else None
+        return "" if table is None else table.comment
+
     def _answer_public(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
         stored = self.stored.answer(query)
         if stored is not None:
             return stored
         if query.explained:
-            return free_plan_table(rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql)
+            is_verbose = query.explained is Explained.VERBOSE
+            return free_plan_table(
+                rewrite_public(query, MOST_PUBLIC_ROWS, dialect=self.catalog.dialect).sql if is_verbose else ""
+            )
         if not has_scan(query):
             # Without a table DuckDB computes it, and its text is DuckDB's, whatever the engine of the tables speaks.
             # One row more than an answer may have shows that there are too many.
@@ -117,7 +126,7 @@ class FreeAnswers:
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
-            case PublicQuery(explained=True):
+            case PublicQuery() if statement.explained:
                 return facts_table([]).schema
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
@@ -220,18 +229,19 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
     """Return SHOW TABLES: what the policy exposes, whose rows each table holds, and what bounds its queries."""
     import pyarrow as pa
 
-    private = [terms.tables.get(table.name) for table in catalog.tables]
+    tables = [*catalog.list_tables()]
+    private = [terms.tables.get(table.name) for table in tables]
     return pa.table(
         {
-            "name": pa.array([table.name for table in catalog.tables], pa.string()),
+            "name": pa.array([table.name for table in tables], pa.string()),
             "kind": pa.array(
                 [
                     table.stored_kind or ("public" if known is None else "private")
-                    for table, known in zip(catalog.tables, private, strict=True)
+                    for table, known in zip(tables, private, strict=True)
                 ],
                 pa.string(),
             ),
-            "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
+            "privacy_unit": pa.array([table.privacy_unit for table in tables], pa.string()),
             "max_groups_contributed": pa.array(
                 [table and table.max_groups_contributed for table in private], pa.int64()
             ),

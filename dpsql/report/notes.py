@@ -19,7 +19,9 @@ from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
 from dpsql.report.consent import Reach, describe_key, has_consent, is_admitted, warn_of_reach
-from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.analysis.known_values import is_time_bucket
+from dpsql.sql.ir.measures import DISTINCT_UNITS
+from dpsql.sql.ir.statements import Explained, Option, PrivateQuery
 from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, split_conjuncts, strip_casts
 from dpsql.terms import Terms
 
@@ -47,11 +49,14 @@ def explain_short_answer(
             f"No list of {many} ended in a wide gap. {price} the last {singular} must have {gap} more than the next. "
             "To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise epsilon."
         )
-    lead = f"No {singular} stood out." if not returned else f"Only {returned} of {plan.k} {many} stood out."
+    # Which it is, depends on rows.
+    lead = f"No {singular} stood out, or there is none."
+    if returned:
+        lead = f"Only {returned} of {plan.k} {many} stood out, or there are no more."
     if plan.query.partitions is not None and returned:
-        lead = f"In some partitions fewer than {plan.k} {many} stood out."
+        lead = f"In some partitions fewer than {plan.k} {many} stood out, or there are no more."
     if _groups_by_unit(plan.query):
-        return f"{lead} Each is a single {noun}: group by a column that many {units} share."
+        return f"No {singular} stood out. Each is a single {noun}: group by a column that many {units} share."
     if plan.spec.rows.known:
         least = None if plan.record.evidence is None else plan.record.evidence(plan.request)
         about = "" if least is None else describe_amount(plan.query.measures[0], least, about="about ", units=units)
@@ -62,6 +67,7 @@ def explain_short_answer(
         )
     if plan.query.measures[0].bounds is not None:
         known = f" {price} {describe_need(plan)}." if need is not None else ""
+        known += _describe_need_of_units(plan, terms=terms, salts=salts)
         return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
@@ -69,7 +75,8 @@ def explain_short_answer(
     instead = ", ".join(f"with {name} = {value:f} about {needed:,.0f}" for name, (value, needed) in variants.items())
     ways = list(_list_ways(plan, variants, singular=singular))
     listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
-    return f"{lead} {price} {describe_need(plan)}{instead and f' ({instead})'}. To see more: {listed}."
+    of_all = f"; there are about {plan.population:,} in all" if plan.population and need.units > plan.population else ""
+    return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}. To see more: {listed}."
 
 
 def describe_need(plan: Plan) -> str:
@@ -84,6 +91,17 @@ def describe_need(plan: Plan) -> str:
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
     amount = describe_amount(need.measure, need.units, about="about ", units=units)
     return f"{with_article(singular)} needs {amount}{compared}"
+
+
+def _describe_need_of_units(plan: Plan, *, terms: Terms, salts: tuple[int, int]) -> str:
+    """Return how many units a key would need if its units were counted in place of rows or values; "" if unknown."""
+    keys = tuple(output for output in plan.query.outputs if output.key is not None)
+    counting = replace(plan.query, measures=(DISTINCT_UNITS,), outputs=keys, quantiles=(), explained=Explained.NO)
+    try:
+        need = describe_need(plan_unkeyed(counting, terms, salts=salts))
+    except Error:  # an option of the query is for rows alone
+        return ""
+    return f" Ranked by COUNT(DISTINCT {plan.query.unit_name}), {need}." if need else ""
 
 
 def _groups_by_unit(query: PrivateQuery) -> bool:
@@ -110,11 +128,14 @@ def _find_variants(
         option = Option(value, plan.query.clause.place)
         clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
         try:
-            other = plan_unkeyed(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
+            other = plan_unkeyed(replace(plan.query, clause=clause, explained=Explained.NO), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
         fits = is_admitted(other, remaining, consents=has_consent(other))
-        if fits and other.need is not None and other.need.units <= _WORTH_SAYING * needed:
+        most = _WORTH_SAYING * needed
+        if plan.population is not None:  # no group can have more
+            most = min(most, plan.population)
+        if fits and other.need is not None and other.need.units <= most:
             variants[name] = value, other.need.units
     return variants
 
@@ -129,7 +150,8 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
         bounded = plan.max_groups_contributed is not None and not plan.spec.report.cap
         yield "lower the bound" if bounded else "set a bound"
     if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
-        yield "name a domain"
+        is_dated = is_time_bucket(plan.query.keys[0])
+        yield "write ALL PRIVATE with the first and last date in WHERE" if is_dated else "name a domain"
     yield f"group by something coarser than {singular}"
 
 

@@ -9,12 +9,15 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 
-from dpsql.accounting import BudgetState
+from dpsql.accounting import BudgetState, compute_used_share
 from dpsql.dialects import ENUM
 from dpsql.errors import Error
+from dpsql.ledger.base_ledger import find_other_unit
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
@@ -23,9 +26,12 @@ from dpsql.policy.settings import UNLISTED
 from dpsql.policy.tables import find_owner
 from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import fold
-from dpsql.report.balance import compute_balance
+from dpsql.receipt import format_share
+from dpsql.report.balance import Spending, compute_balance
 from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
+
+_ALERTED = Fraction(4, 5)  # of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,8 @@ class CertificatePurchase:
 @dataclass(frozen=True, slots=True)
 class AccountLimit:
     """Limit of an analyst within the total, and what it should buy; without an epsilon they may run no query.
+
+    With an epsilon of 0 they may run what is free.
 
     The name is None for analysts that the policy does not list. `share` is the part of the total's rho, or of its
     epsilon under the certificate pure, and `delta_share` the part of the delta that queries draw from.
@@ -182,6 +190,41 @@ _WORD = re.compile(r"\w+")
 _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What a ledger says of its data: the privacy unit of each table, the data version and when it `began`.
+
+    `changed` has when each file of the data was written last, in seconds since 1970.
+    """
+
+    units: Mapping[str, str]
+    data_version: int
+    began: datetime
+    changed: Mapping[Path, float]
+
+
+def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what does not fit between the `units` of a policy and its ledger, and which limits are nearly used up."""
+    other = find_other_unit(facts.units, units)
+    if other is not None and spending.entries:
+        yield Finding.from_error(other)
+    limits = {f"The limit of {each.name}": (each.state, each.limit) for each in spending.spenders if each.name}
+    shares = [(what, compute_used_share(state, limit)) for what, (state, limit) in limits.items() if limit is not None]
+    for what, used in (("The budget", spending.balance.used), *shares):
+        if used >= _ALERTED:
+            hint = "Plan what is still asked, or grant more: dpsql ledger grant --note why."
+            yield Finding("budget-low", "budget", f"{what} is used to {format_share(used)}.", hint)
+    for path, at in facts.changed.items():
+        written = datetime.fromtimestamp(at, UTC)
+        if written > facts.began:
+            reason = (
+                f"{path.name} was written on {written:%Y-%m-%d %H:%M} UTC, after data version {facts.data_version} "
+                "began: questions that were asked before are answered from the rows of then."
+            )
+            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
+            yield Finding("data-changed", "source", reason, hint)
+
+
 def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[Finding]:
     """Yield a finding for each thing that is allowed and seldom meant."""
     found = [*_check_settings(policy), *_check_shares(policy)]
@@ -222,7 +265,7 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
     may be several or none: two of them are a warning.
     """
     grant, total = policy.budget, Terms.of_total(policy).budget
-    limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.enabled}
+    limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.has_share}
     pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
     for one, other in pairs:
         first, second = limits[one], limits[other]
@@ -363,7 +406,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
     """
     terms = Terms.of_total(policy)
     for name, analyst in policy.analysts.items():
-        if analyst.enabled:
+        if analyst.has_share:
             Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
     buys = tuple(bought for kind in list_kinds(terms) for bought in _buys(terms, kind, reach=reach))
@@ -400,7 +443,7 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
     """Yield who is listed, and behind them what holds for whom the policy does not list."""
     grant = policy.budget
     for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
-        epsilon, limit = own.epsilon if own.enabled else None, compute_limit(own, grant)
+        epsilon, limit = (own.epsilon or 0) if own.enabled else None, compute_limit(own, grant)
         yield AccountLimit(
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 
 from dpsql.accounting import Certificate
 from dpsql.policy.toml import quote, spell
+from dpsql.policy.validation import is_csv
 from dpsql.report.policy_check import Check, CheckedTable
 
 _WIDTH = 100
@@ -47,7 +50,7 @@ def describe_policy(check: Check) -> list[str]:
     """Return the lines of a check, at most 100 characters wide unless a name is longer."""
     ledger = "None is named: spending is recorded in memory and lost."
     if check.ledger is not None:
-        ledger = f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it."
+        ledger = f"{quote(check.ledger)}. dpsql budget shows what is left in it."
     warnings = [f"* {warning}" for warning in check.warnings]
     parts: dict[str, Iterable[str]] = {
         "WHO IS PROTECTED": _list_protected(check),
@@ -85,6 +88,32 @@ def describe_policy(check: Check) -> list[str]:
             lines += wrapped or [""]
         lines.append("")
     return lines[:-1]
+
+
+def write_promise(check: Check, *, policy: str) -> str:
+    """Return the page for a data-protection officer, in Markdown, with the numbers of a policy at this path."""
+    from importlib.resources import files
+
+    factor, names = math.exp(check.epsilon), sorted({spell(table.privacy_unit or "") for table in check.private})
+    facts = [f"* `{spell(each.name)}`: one person is one `{spell(each.privacy_unit or '')}`" for each in check.private]
+    return (
+        files("dpsql.report")
+        .joinpath("promise.md")
+        .read_text(encoding="utf-8")
+        .format(
+            facts="\n".join(facts) or "No table of this policy has a privacy unit: nobody is protected.",
+            epsilon=f"{check.epsilon:g}",
+            delta=f"{check.delta:g}",
+            factor=f"{factor:,.3g}",
+            double=f"{2 * check.epsilon:g}",
+            posterior=f"{100 * factor / (99 + factor):.2g} %",
+            per=f" within {check.period}" if check.period else "",
+            period=" Over several periods the losses add up: `dpsql check` has the numbers." if check.period else "",
+            policy=policy,
+            ledger="none is named" if check.ledger is None else f"`{check.ledger}`",
+            units=" and ".join(f"`{name}`" for name in names),
+        )
+    )
 
 
 def _list_protected(check: Check) -> Iterator[str]:
@@ -130,6 +159,8 @@ def _list_analysts(check: Check) -> Iterator[str]:
         who = "Each of the unlisted" if analyst.name is None else analyst.name
         if analyst.epsilon is None:
             yield f"{who}: nothing."
+        elif not analyst.epsilon:
+            yield f"{who}: no share of the budget, so public and published tables alone."
         else:
             shares = (
                 f"{100 * analyst.share:.2g} % of the total's {first} and {100 * analyst.delta_share:.2g} % of its delta"
@@ -147,7 +178,8 @@ def _list_exposed(check: Check) -> Iterator[str]:
     for table in check.tables:
         source = ""
         if table.source is not None:
-            kind = "file" if table.source.lower().endswith((".parquet", ".csv", ".json")) else "folder"
+            is_file = is_csv(Path(table.source)) or table.source.lower().endswith((".parquet", ".json"))
+            kind = "file" if is_file else "folder"
             source = f" ({'address' if '://' in table.source else kind} {quote(table.source)})"
         columns = "every column of the database's table"
         if table.columns is not None:

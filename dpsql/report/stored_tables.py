@@ -39,9 +39,13 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers"  # the schema of named answers
 _INTERVAL_OF = "dpsql.interval_of"  # metadata of a column that is an end of the interval of another
+AGREES = "dpsql.agrees"  # metadata of a column in which totals are the sums of their parts
 _LOW, _HIGH = "_low", "_high"
 _STORED = "dpsql stored"  # first part of the path of a stored table, which no engine has
 NAME = re.compile(r"[^\W\d]\w{0,62}")
+_NAMING = re.compile(  # the option as it is usually written, alone or among others
+    r"\bWITH\s*\(\s*name\s*=\s*'\w+'\s*\)|\bname\s*=\s*'\w+'\s*,|,\s*name\s*=\s*'\w+'", re.IGNORECASE
+)
 
 
 @dataclass(slots=True)
@@ -69,9 +73,7 @@ class StoredTables:
     def _describe(self, name: str, stored: NamedTable, *, has_ended: bool = False) -> Table:
         columns = tuple((each.name, parse_type(find_type_name(each.type))) for each in self.read(stored.number).schema)
         content = self._contents[stored.number]
-        comment = content.text if has_ended else content.comment
-        if stored.is_published:
-            comment = describe_published(stored, content, table=self._tables[stored.number])
+        comment = content.text if has_ended else describe_stored(stored, content, table=self._tables[stored.number])
         path = (_STORED, str(stored.number))
         kind = "published" if stored.is_published else "answer"
         return Table(name, path, columns, None, stored_kind=kind, has_ended=has_ended, comment=comment)
@@ -147,14 +149,17 @@ def add_intervals(answer: Answer) -> pa.Table:
     return table
 
 
-def describe_published(stored: NamedTable, content: TableContent, *, table: pa.Table) -> str:
-    """Return what a published table is: the comment of its curator, its day and data version, intervals and SQL."""
-    found = [str(each.metadata[_INTERVAL_OF.encode()], "utf-8") for each in table.schema if each.metadata]
-    day = f"{stored.at.astimezone(UTC):%Y-%m-%d}"
+def describe_stored(stored: NamedTable, content: TableContent, *, table: pa.Table) -> str:
+    """Return what a stored table is: the comment of its curator, its day and data version, intervals and SQL."""
+    known = [(each.name, each.metadata or {}) for each in table.schema]
+    found = [str(each[_INTERVAL_OF.encode()], "utf-8") for _, each in known if _INTERVAL_OF.encode() in each]
+    agree = ", ".join(name for name, each in known if AGREES.encode() in each)
+    made = f"{'Published on' if stored.is_published else 'Answer of'} {stored.at.astimezone(UTC):%Y-%m-%d} (UTC)"
     parts = [
         content.comment,
-        f"Published on {day} (UTC) from version {stored.data_version} of the data; free to read.",
+        f"{made} from version {stored.data_version} of the data; free to read.",
         *(f"{name}{_LOW} and {name}{_HIGH}: 95 % interval of {name}." for name in dict.fromkeys(found)),
+        f"{agree}: totals are the sums of their parts, by least squares." if agree else "",
         f"SQL: {content.text.strip()}",
     ]
     return "\n".join(filter(None, parts))
@@ -232,6 +237,11 @@ def write_stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
+def _strip_name(text: str) -> str:
+    """Return the words of a statement without the name that it gives its answer, and without its spaces."""
+    return "".join(_NAMING.sub("", text).split())
+
+
 def answers_table(stored: StoredTables, balance: Balance, *, now: datetime) -> pa.Table:
     """Return SHOW ANSWERS: the stored answers of an account on the present version of the data, the newest first.
 
@@ -248,13 +258,16 @@ def answers_table(stored: StoredTables, balance: Balance, *, now: datetime) -> p
         if entry.account == account and entry.data_version == version and entry.key:
             charged[entry.query] += rises[entry.number].percent
             keys[entry.key] = entry
-    asked = {_digest([key]): entry.query for key, entry in keys.items()}  # by the question of a query alone
+    # A statement may be named afterwards: it is found by the question of a query alone, or by its words.
+    asked = {_digest([key]): entry.query for key, entry in keys.items()}
+    words = {_strip_name(text): text for text in charged}
     own = [each for each in tables if not each.is_published and each.account == account]
     named = {ascii_lower(each.name): each for each in own if each.data_version == version}
     rows, texts = list[tuple[str | None, str, datetime, str | None, float | None]](), set[str]()
     for each in named.values():
         content, columns = stored.find_content(each.number), ", ".join(stored.read(each.number).column_names)
-        text = content.text if content.text in charged else asked.get(content.question)  # it may be named afterwards
+        text = asked.get(content.question, words.get(_strip_name(content.text)))
+        text = content.text if content.text in charged else text
         price = None if text is None else float(charged[text])
         texts |= {content.text, text or ""}
         rows.append((each.name, content.text, each.at, columns, price))

@@ -254,6 +254,7 @@ _STATUS = {
     "login-failed": HTTPStatus.UNAUTHORIZED,
     "login-required": HTTPStatus.UNAUTHORIZED,
     "no-analyst": HTTPStatus.FORBIDDEN,
+    "no-share": HTTPStatus.FORBIDDEN,
     "no-such-method": HTTPStatus.METHOD_NOT_ALLOWED,
     "no-such-page": HTTPStatus.NOT_FOUND,
     "not-stored": HTTPStatus.NOT_FOUND,

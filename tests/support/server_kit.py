@@ -30,10 +30,11 @@ USERS = (
     User("ana"),
     User("ben"),
     User("cleo"),
+    User("bi"),  # who has no share of the budget
     User("curator", is_curator=True),
     User("metabase", acts_as=("ana", "ben")),
 )
-ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
+ACCOUNTS = "\n[analysts.bi]\nepsilon = 0\n\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
     f"\n[analysts.{name}]\nepsilon = 1.0\nitems = 100\n" for name in ("ana", "ben", "cleo", "metabase")
 )
 

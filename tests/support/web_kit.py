@@ -50,6 +50,8 @@ epsilon = 2.0
 epsilon = 0.05
 items = 2
 queries = 20
+[analysts.bi]
+epsilon = 0
 [analysts.both]
 epsilon = 1.0
 [analysts.dora]
@@ -103,7 +105,14 @@ def made(folder: Path) -> None:
         )
         connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
     (folder / "policy.toml").write_text(POLICY.replace("{column}", COLUMN))
-    for name, is_curator in (("alice", False), ("poor", False), ("clara", True), ("both", True), ("dora", True)):
+    for name, is_curator in (
+        ("alice", False),
+        ("poor", False),
+        ("bi", False),
+        ("clara", True),
+        ("both", True),
+        ("dora", True),
+    ):
         add_user(folder / "users.toml", User(name, is_curator), password=PASSWORD)
 
 

@@ -209,7 +209,7 @@ def test_a_repr_shows_what_a_terminal_may_show() -> None:
 def test_a_repr_is_cut() -> None:
     shown = repr(counted(list(range(50))))
     assert "... 50 rows" in shown
-    assert len(shown.splitlines()) == 23
+    assert len(shown.splitlines()) == 33
 
 
 def test_other_libraries_read_an_answer_directly() -> None:
@@ -254,6 +254,25 @@ def test_an_answer_is_a_sequence_of_rows() -> None:
     assert answer.columns == ["key", "n"]
     with pytest.raises(IndexError):
         answer[2]
+    assert [answer.fetchone() for _ in range(4)] == [("k0", 120), ("k1", 80), None, None]
+    assert answer.fetchall() == list(answer)
+
+
+def test_columns_have_their_names() -> None:
+    answer = answer_of({"day": DAYS, "n": pa.array(range(len(DAYS)))})
+    assert (answer["n"], answer["day"]) == ([*range(len(DAYS))], [row[0] for row in answer])
+    with pytest.raises(dpsql.UsageError, match=r"no column of this name") as caught:
+        answer["N"]
+    assert caught.value.hint == "Its columns are day, n."
+    twice = Answer(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"]), answer.receipt)
+    with pytest.raises(dpsql.UsageError, match="several columns"):
+        twice["n"]
+
+
+def test_tables_of_other_libraries_come_under_their_own_names_too() -> None:
+    answer = counted([120, 80])
+    assert answer.to_pandas(intervals=True).equals(answer.df(intervals=True))
+    assert answer.to_polars().equals(answer.pl())
 
 
 def test_intervals_are_beside_the_counts() -> None:

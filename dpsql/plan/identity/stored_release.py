@@ -53,7 +53,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.domains import count_covering_groups, find_group_query, find_partition_query
-from dpsql.sql.ir.statements import Option, OuterSelect, PrivateQuery, PublicQuery, ReleasedDomain, Statement
+from dpsql.sql.ir.statements import Explained, Option, OuterSelect, PrivateQuery, PublicQuery, ReleasedDomain, Statement
 from dpsql.sql.ir.tree import has_scan
 
 if TYPE_CHECKING:
@@ -509,7 +509,7 @@ def is_repeatable(statement: Statement) -> bool:
     match statement:
         case PublicQuery():
             return not has_scan(statement)
-        case PrivateQuery(explained=False, partitions=None, domain=None):
+        case PrivateQuery(explained=Explained.NO, partitions=None, domain=None):
             return True
         case PrivateQuery(explained=explained):
             return not explained and find_partition_query(statement) is None and find_group_query(statement) is None

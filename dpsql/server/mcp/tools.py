@@ -102,7 +102,6 @@ Running one of them again, unchanged, returns the stored answer free of charge: 
 new."""
 
 
-_ENGINE_SQL = "engine SQL"  # begins the names of the facts of a plan that help no analyst
 _READ_FIRST = frozenset(
     [
         "private query",
@@ -203,7 +202,7 @@ async def _explain(caller: Caller, arguments: msgspec.Struct) -> ToolAnswer:
             return ToolAnswer(f"cost: {words}", {"free": True, "cost": words, "facts": [], "warnings": []})
         balance = session.budget
         cost = describe_together(plans, balance.of(value for plan in plans for value in plan.charged_values))
-        facts = [fact for fact in describe_plans(plans, balance) if not fact[0].startswith(_ENGINE_SQL)]
+        facts = describe_plans(plans, balance)
         warnings = list(dict.fromkeys(warning for plan in plans for warning in plan.warnings))
         lines = [f"cost: {cost}", *(f"{name}: {value}" for name, value in facts if name in _READ_FIRST)]
         values = {

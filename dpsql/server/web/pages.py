@@ -445,7 +445,7 @@ async def history(visit: VisitorRequest) -> Response:
 
 async def tables(visit: VisitorRequest) -> Response:
     """Return the page of the tables and their columns."""
-    given = await visit.dispatch.read(visit.user, lambda session: session.catalog.tables)
+    given = await visit.dispatch.read(visit.user, lambda session: [*session.catalog.list_tables()])
     return visit.page("tables.html", {"tables": given})
 
 
@@ -474,7 +474,7 @@ async def _page(
     }
     if visit.is_fragment:
         return visit.page("answered.html", given)
-    known = await visit.dispatch.read(visit.user, lambda session: session.catalog.tables)
+    known = await visit.dispatch.read(visit.user, lambda session: [*session.catalog.list_tables()])
     return visit.page("ask.html", {**given, "tables": known})
 
 

@@ -414,7 +414,9 @@ def _parse_explain(reader: CommandReader) -> Command | None:
         raise WireError("0A000", reason, hint="Leave ANALYZE out: EXPLAIN alone is free.")
     if options.keys() - _EXPLAIN_OPTIONS or layout not in {"", "TEXT", "JSON", "XML"}:
         raise WireError("0A000", "This option of EXPLAIN is not supported.", hint="EXPLAIN (FORMAT JSON) SELECT ...")
-    return Explain(reader.next_word().start, layout)
+    # A document holds the query of the engine, as those of PostgreSQL hold everything.
+    is_verbose = "VERBOSE" in options or layout in {"JSON", "XML"}
+    return Explain(reader.next_word().start, layout, is_verbose)
 
 
 def _parse_copy(reader: CommandReader) -> Command:  # noqa: C901, PLR0912 - the grammar of one command

@@ -147,6 +147,7 @@ class Explain:
 
     start: int
     layout: str
+    is_verbose: bool
 
 
 @dataclass(frozen=True, slots=True)

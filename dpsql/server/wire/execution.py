@@ -238,7 +238,8 @@ class Execution:
         context, settings = self._context(analyst), self.transaction.settings
         result = await self._router.query(await self._expand(source), bound, formats=formats, context=context)
         if result.notes:
-            self._receipt = "; ".join(result.notes).replace(".; ", ". ")
+            if result.receipt is not None:
+                self._receipt = "; ".join(result.notes).replace(".; ", ". ")
             if settings.get("client_min_messages").lower() not in _QUIET:
                 detail = result.details if settings.flag(DETAILS) else ""
                 first, *others = result.notes
@@ -264,7 +265,8 @@ class Execution:
         query = await self._parse_query(
             source.slice(command.start), reason="Only a query can be explained.", hint="EXPLAIN SELECT ..."
         )
-        return StatementText(f"EXPLAIN {query.source.text}", query.source.before - len("EXPLAIN "))
+        words = "EXPLAIN VERBOSE " if command.is_verbose else "EXPLAIN "
+        return StatementText(f"{words}{query.source.text}", query.source.before - len(words))
 
     async def _create_view(self, command: commands.CreateView, source: StatementText) -> Outcome:
         """Create a temporary view, and describe its query; free."""

@@ -256,7 +256,7 @@ def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Desc
         raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
     table = catalog.find_path(names)
     if table is None:
-        hint = list_names("The policy exposes", [known.name for known in catalog.tables], wanted=names[-1])
+        hint = list_names("The policy exposes", [known.name for known in catalog.list_tables()], wanted=names[-1])
         where = statement.place(tokens[1], tokens[-1])
         raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
     return Describe(table.name)

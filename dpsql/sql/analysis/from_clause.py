@@ -290,7 +290,9 @@ class Sources:
         """
         table = self.catalog.find_path(path)
         if table is None:
-            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=path[-1])
+            hint = list_names(
+                "The policy exposes", [table.name for table in self.catalog.list_tables()], wanted=path[-1]
+            )
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         if table.stored_kind:  # the engine does not have it; `read_outer_select` reads it where nothing private is read
             raise refuse_stored(table, self.reader.place(node))

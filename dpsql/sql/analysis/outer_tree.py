@@ -33,7 +33,7 @@ from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name, refuse_stored
-from dpsql.sql.ir.statements import OuterSelect, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import Explained, OuterSelect, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import BIGINT, FromWhere, Literal, Scan, stored_column
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.spans import name_released
@@ -133,7 +133,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
     parser: SelectParser,
     catalog: Catalog,
     place: Place | None,
-    explained: bool = False,
+    explained: Explained = Explained.NO,
     postgres: bool = False,
 ) -> OuterSelect:
     """Return a SELECT that reads the answers of private queries by `name_released`; raise `Refusal` or `Unsupported`.

@@ -84,7 +84,7 @@ def read_without_clause(sources: Sources, lifted: SplitStatement) -> PublicQuery
         if lifted.explained or not has_no_row(query):
             raise refuse_without_clause(reader.statement, tokens, catalog=catalog)
         return remove_rows(query)
-    return replace(query, explained=True) if lifted.explained else query
+    return replace(query, explained=lifted.explained) if lifted.explained else query
 
 
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:

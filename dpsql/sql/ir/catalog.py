@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum, auto
@@ -93,7 +93,7 @@ class Table:
     that the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's
     bound of the rows of a unit in a group, None without one, and `bounds` those of the sums of a unit's values in a
     group: column, least and most. The rows of a table with a `stored_kind` are in the ledger: it is an "answer" under
-    its name, or "published" with a `comment`. One that `has_ended` is the answer of an earlier data version, and its
+    its name, or "published", with a `comment`. One that `has_ended` is the answer of an earlier data version, and its
     comment is the query.
     """
 
@@ -143,6 +143,15 @@ class Catalog:
         object.__setattr__(self, "private_tables", tuple((each.path, each.name) for each in private))
         object.__setattr__(self, "row_keys", keys)
         object.__setattr__(self, "materialized", sets)
+
+    def list_tables(self) -> Iterator[Table]:
+        """Yield the tables that lists show: a published one once, by the first of its names, and no ended answer."""
+        seen = set[object]()
+        for table in self.tables:
+            keys = {ascii_lower(table.name), *([table.path] if table.stored_kind else [])}
+            if not table.has_ended and seen.isdisjoint(keys):
+                seen |= keys
+                yield table
 
     def find(self, name: str, schema: str = "", *, database: str = "") -> Table | None:
         """Return the table of that name, compared by ASCII case.

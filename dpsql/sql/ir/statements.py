@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from enum import IntEnum
 from typing import ClassVar, Literal, Protocol, Self
 
 from dpsql.dialects import DUCKDB, Dialect
@@ -42,6 +43,14 @@ class CutList:
         hints = [self.alone, f"TOP {more} PRIVATE{self.where} for more" if more else "", self.every]
         *most, last = [each for each in hints if each] or [""]
         return f"{self.found}; write {self.place}{', '.join(most)}{' or ' * bool(most)}{last}" if last else self.found
+
+
+class Explained(IntEnum):
+    """Whether EXPLAIN stands before a statement, and VERBOSE behind it: how many words there are."""
+
+    NO = 0
+    PLAN = 1
+    VERBOSE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +357,7 @@ class PrivateQuery:
     order: tuple[Order, ...]
     limit: int | None
     clause: Clause
-    explained: bool = False
+    explained: Explained = Explained.NO
     keep: tuple[HavingTerm, ...] = ()
     domain: Domain | None = None
     partitions: Partitions | None = None
@@ -445,7 +454,7 @@ class PublicQuery:
     order: tuple[Sorted, ...] = ()
     limit: int | None = None
     offset: int = 0
-    explained: bool = False
+    explained: Explained = Explained.NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +487,7 @@ class OuterSelect:
     visible: tuple[int, ...]
     is_empty: bool
     place: Place | None
-    explained: bool = False
+    explained: Explained = Explained.NO
     is_deterministic: bool = False
     otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
     ratios: tuple[int, ...] = ()

@@ -30,7 +30,7 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.coercion import make_literal, read_whole_number
 from dpsql.sql.ir.literals import UnboundParameter
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import Clause, Name, Option, OptionValue, StatedTotal
+from dpsql.sql.ir.statements import Clause, Explained, Name, Option, OptionValue, StatedTotal
 from dpsql.sql.ir.tree import BIGINT, BOOLEAN, DOUBLE, TEXT
 from dpsql.sql.ir.tree import Literal as TypedLiteral
 from dpsql.sql.lexer import Parameter, ScannedStatement, Value, ascii_lower
@@ -128,7 +128,7 @@ class SplitStatement:
 
     tokens: list[Token]
     clause: Clause | None
-    explained: bool
+    explained: Explained
 
 
 def extract_clause(statement: ScannedStatement, parameter: Parameter) -> SplitStatement | None:
@@ -148,15 +148,16 @@ def extract_clause(statement: ScannedStatement, parameter: Parameter) -> SplitSt
     return replace(split_clause(statement, nodes, start=clauses[0], parameter=parameter), explained=explained)
 
 
-def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) -> tuple[list[Token], bool]:
-    """Return the tokens of a SELECT, without parentheses around all of it, and whether EXPLAIN stands before it.
+def list_select_tokens(statement: ScannedStatement, *, of_duckdb: bool = False) -> tuple[list[Token], Explained]:
+    """Return the tokens of a SELECT, without parentheses around all of it, and which EXPLAIN stands before it.
 
     Raises `Refusal` for any other statement; one `of_duckdb` may also begin with FROM, VALUES or TABLE.
     """
     tokens = normalize_clauses(statement.tokens, statement)
     while kind_of(tokens, len(tokens) - 1) == "SEMICOLON":
         tokens.pop()
-    explained = word_of(tokens, 0) == "explain"
+    is_explain = word_of(tokens, 0) == "explain"
+    explained = Explained(is_explain + (is_explain and word_of(tokens, 1) == "verbose"))
     tokens = tokens[explained:]
     if kind_of(tokens, 0) == "L_PAREN":
         nodes = nest(tokens).nodes
@@ -294,7 +295,7 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
         parameter="" if is_bare or value is None or value.kind != "parameter" else value.content,
     )
     # LIMIT n PRIVATE leaves LIMIT n behind, which cuts nothing of the first n groups.
-    return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=False)
+    return SplitStatement(flatten((*before, *rest, *limit)), clause, explained=Explained.NO)
 
 
 def _read_k(statement: ScannedStatement, token: Token, *, value: Value | None, parameter: Parameter) -> int | None:

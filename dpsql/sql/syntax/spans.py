@@ -29,6 +29,7 @@ from dpsql.sql.syntax.block import (
     list_blocks,
     make_token,
     nest,
+    word_of,
 )
 
 if TYPE_CHECKING:
@@ -170,8 +171,10 @@ class _Text:
 
 def _find_start(statement: ScannedStatement, tokens: list[Token]) -> int:
     """Return where the SELECT begins: EXPLAIN is none of it, parentheses around all of it are."""
-    first = statement.tokens[0]
-    return first.end + 1 if tokens[0] is not first and first.token_type.name != "L_PAREN" else 0
+    first, *others = statement.tokens
+    if tokens[0] is first or first.token_type.name == "L_PAREN":
+        return 0
+    return (others[0] if word_of(others, 0) == "verbose" else first).end + 1
 
 
 def _find_end(statement: ScannedStatement, tokens: list[Token]) -> int:

@@ -534,11 +534,26 @@ def test_only_new_and_changed_declarations_are_recorded(make: Make) -> None:
     before = ledger.state()
     for units in ({"reads": "user_id"}, {"reads": "user_id"}, {"reads": "user_id", "likes": "user_id"}, {}):
         ledger.register(units)
-    ledger.register({"reads": "person", "likes": "user_id"})
-    ledger.register({"reads": "user_id"})
-    told = [json.loads(event.body)["units"] for event in ledger.events() if event.kind == "registered"]
-    assert told == [{"reads": "user_id"}, {"likes": "user_id"}, {"reads": "person"}, {"reads": "user_id"}]
+    with pytest.raises(LedgerError, match='"reads" was user_id, and the policy says person') as caught:
+        ledger.register({"reads": "person", "likes": "user_id"})
+    assert caught.value.code == "ledger-unit"
+    assert ledger.register({"reads": "person", "likes": "user_id"}, note="merged") == {"reads": "person"}
+    assert ledger.register({"reads": "user_id"}, note="again") == {"reads": "user_id"}
+    told = [json.loads(event.body) for event in ledger.events() if event.kind == "registered"]
+    assert told[:2] == [{"units": {"reads": "user_id"}}, {"units": {"likes": "user_id"}}]
+    assert told[2:] == [
+        {"units": {"reads": "person"}, "note": "merged"},
+        {"units": {"reads": "user_id"}, "note": "again"},
+    ]
+    assert ledger.units() == {"reads": "user_id", "likes": "user_id"}
     assert ledger.state() == before
+
+
+def test_a_ledger_without_a_query_takes_other_units(make: Make) -> None:
+    ledger = make(loss(1))
+    for unit in ("user_id", "person"):
+        assert ledger.register({"reads": unit}) == {"reads": unit}
+    assert ledger.units() == {"reads": "person"}
 
 
 def test_the_history_tells_every_act_in_its_order(make: Make) -> None:

@@ -51,6 +51,14 @@ def test_a_query_is_charged_once_with_either_version_of_the_protocol(served: Ser
     assert 'dpsql_statements_total{kind="replay",surface="mcp"} ' in served.front.telemetry.metrics()
 
 
+@pytest.mark.parametrize("tool", ["query", "explain"])
+def test_an_analyst_without_a_share_is_refused(served: Served, tool: str) -> None:
+    refused = call(served, tool, token=served.token("bi"), sql=TOP)
+    assert refused.is_error
+    assert refused.structured_content["error"]["code"] == "no-share"
+    assert not call(served, "query", token=served.token("bi"), sql="SELECT * FROM countries").is_error
+
+
 def test_what_is_free_charges_nothing(served: Served) -> None:
     before = served.charges()
     tables = call(served, "tables")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
 from support.fuzzing import examples
-from support.web_kit import COUNTS, PASSWORD, World
+from support.web_kit import COUNTS, PASSWORD, World, proof
 
 from dpsql.server.http_requests import LONGEST_BODY
 from dpsql.server.users import SCOPES, StoredToken, add_token, remove_token
@@ -49,6 +49,20 @@ def test_a_query_is_answered_with_its_receipt_and_charged_once(client: TestClien
     assert first["receipt"]["items_charged"] == 6  # type: ignore[index]
     assert again["receipt"]["replayed"] is True  # type: ignore[index]
     assert world.charges() == 1
+
+
+@pytest.mark.parametrize("name", ["query", "explain"])
+def test_an_analyst_without_a_share_is_refused(client: TestClient, world: World, name: str) -> None:
+    answer = client.post(f"/api/v1/{name}", json={"sql": COUNTS}, auth=("bi", PASSWORD))
+    assert (answer.status_code, answer.json()["code"]) == (403, "no-share")
+    assert len(post(client, "query", {"sql": "SELECT * FROM countries"}, auth=("bi", PASSWORD))["rows"]) == 1  # type: ignore[arg-type]
+    assert client.get("/api/v1/budget", auth=("bi", PASSWORD)).status_code == 200
+    assert world.charges() == 0
+    browser = world.login("bi")
+    for path in ("/", "/history", "/tables"):
+        assert browser.get(path).status_code == 200
+    asked = browser.post("/preview", data={"text": COUNTS, "proof": proof(browser)})
+    assert "bi has no share of the budget" in asked.text
 
 
 def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) -> None:

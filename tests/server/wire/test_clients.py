@@ -165,7 +165,7 @@ def use_psql(served: Served, name: str) -> None:
     listed = psql(served, "-At", "-c", r"\dt *.(reads|orders)").splitlines()
     assert sorted(line.split("|")[0:2] for line in listed) == [["main", "reads"], ["shop", "orders"]]
     assert "numeric(9,2)" in psql(served, "-c", r"\d countries")
-    assert "engine SQL" in psql(served, "-c", f"EXPLAIN {question(name)}")
+    assert "engine SQL" in psql(served, "-c", f"EXPLAIN VERBOSE {question(name)}")
     assert "items of epsilon" in psql(served, "-c", "SHOW BUDGET; SHOW TABLES")
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 import sys
+import time
 from dataclasses import replace
+from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,9 +24,10 @@ from dpsql.answer import CountColumns
 from dpsql.confinement.measures import MEASURES
 from dpsql.curator import check_policy
 from dpsql.plan import Plan
-from dpsql.report.policy_text import describe_policy
+from dpsql.report.policy_text import describe_policy, write_promise
 
-POLICY_PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+POLICY_PAGE = (DOCS / "reference" / "policy.md").read_text()
 POLICY = """\
 ledger = "ledger.sqlite"
 [budget]
@@ -100,7 +105,7 @@ def test_the_words(folder: Path) -> None:
         "max_groups_contributed = 5: a unit counts in at most so many groups of a query, so true counts can be higher.",
         "min_units = 40: smaller groups are not released; a noisy rule, not an exact test.",
         "Where max_groups_contributed = 5 and min_units = 40:",
-        f'"{folder / "ledger.sqlite"}". It was not opened',
+        f'"{folder / "ledger.sqlite"}". dpsql budget shows',
     ):
         assert sentence in words, sentence
     assert "Not checked" not in words
@@ -414,10 +419,70 @@ def test_a_source_that_is_not_there_is_found_without_a_database(folder: Path) ->
     assert err.startswith("dpsql: [source-missing] at tables.people (policy.toml, line 17): ")
 
 
-def test_a_ledger_that_is_there_is_left_alone(folder: Path) -> None:
+def test_what_is_no_ledger_is_refused_and_left_alone(folder: Path) -> None:
     (folder / "ledger.sqlite").write_text("no ledger at all")
-    checked(folder, "--db", "events.duckdb")
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert code == 7
+    assert err.startswith("dpsql: [not-a-ledger]: ")
     assert (folder / "ledger.sqlite").read_text() == "no ledger at all"
+
+
+ASKED = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
+
+
+def codes(folder: Path) -> list[str]:
+    found = facts(folder, "--db", "events.duckdb")["findings"]
+    return [each["code"] for each in found if each["code"] in {"budget-low", "data-changed"}]
+
+
+def test_a_ledger_is_read_beside_a_session_that_has_it_open(folder: Path) -> None:
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+        assert codes(folder) == []
+        session.sql(ASKED)
+        assert codes(folder) == []
+        for number in range(60):  # a total is an item of 60
+            if session.budget.used >= Fraction(4, 5):
+                break
+            session.sql(f"SELECT COUNT(DISTINCT customer) FROM orders WHERE total > {number} PRIVATE")
+            assert number != 40 or codes(folder) == []
+        assert codes(folder) == ["budget-low"]
+
+
+def test_data_that_was_written_after_its_version_is_told(folder: Path) -> None:
+    visits = '[tables.visits]\nprivacy_unit = "user_id"\nsource = "visits.parquet"\n'
+    (folder / "policy.toml").write_text(POLICY + visits)
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    later = time.time() + 5
+    for file in ("visits.parquet", "events.duckdb"):
+        assert codes(folder) == []
+        os.utime(folder / file, (later, later))
+        assert codes(folder) == ["data-changed"]
+        os.utime(folder / file, (0, 0))
+    os.utime(folder / "visits.parquet", (time.time(), time.time()))
+    assert codes(folder) == ["data-changed"]
+    assert dpsql_command("data", "bump", "ledger.sqlite", "--note", "monday", cwd=folder)[0] == 0
+    assert codes(folder) == []
+
+
+def test_another_unit_in_a_used_ledger_is_refused_unless_it_is_said(folder: Path) -> None:
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    changed = POLICY.replace('privacy_unit = "user_id"', 'privacy_unit = "author_id"', 1)
+    (folder / "policy.toml").write_text(changed)
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:  # nothing was asked before
+        session.sql(ASKED)
+        spent = session.budget.rho.spent
+    (folder / "policy.toml").write_text(POLICY)
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert (code, err.startswith("dpsql: [ledger-unit] at tables.reads.privacy_unit: ")) == (5, True)
+    with pytest.raises(dpsql.LedgerError, match="was author_id, and the policy says user_id") as caught:
+        dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml")
+    assert caught.value.code == "ledger-unit"
+    assert "dpsql ledger units" in caught.value.hint
+    said = dpsql_command("ledger", "units", "--policy", "policy.toml", "--note", "merged", cwd=folder)
+    assert said == (0, b"The privacy unit of reads is user_id.\n", "")
+    assert codes(folder) == []
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+        assert session.budget.rho.spent == spent
 
 
 def test_hostile_names_stay_on_their_line(folder: Path) -> None:
@@ -458,17 +523,21 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     policy = folder / "policy.toml"
     assert "Anybody who can open a session may spend all of the total." in checked(folder)
     unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
-    policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
+    policy.write_text(
+        policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n[analysts.bi]\nepsilon = 0\n"
+    )
     told = one_line(checked(folder))
     assert (
         "alice: at most epsilon 0.5 and delta 2.5e-08 (7.3 % of the total's rho and 25 % of its delta), meant for 40 "
         "items and 12 queries." in told
     )
     assert "bob: at most epsilon 0.1 and delta 5e-09 (0.34 % of the total's rho and 5 % of its delta)" in told
+    assert "bi: no share of the budget, so public and published tables alone." in told
     assert "Each of the unlisted: nothing." in told
     assert "may spend all" not in told
     asked = facts(folder)["analysts"]
-    assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
+    limits = [(analyst["name"], analyst["epsilon"]) for analyst in asked]
+    assert limits == [("alice", 0.5), ("bob", 0.1), ("bi", 0.0), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 
@@ -543,3 +612,44 @@ def test_standard_sql_is_read_back() -> None:
     told = [one_line("\n".join(describe_policy(check_policy(replace(policy, implicit=on))))) for on in (True, False)]
     words = "standard SQL over private tables is read as private"
     assert [words in text for text in told] == ["implicit" in text for text in told] == [True, False]
+
+
+PROMISED = """\
+ledger = "ledger.sqlite"
+[budget]
+epsilon = 1.0
+delta = 1e-6
+[tables.visits]
+privacy_unit = "user_id"
+columns = ["user_id", "area"]
+[tables.orders]
+privacy_unit = "customer_id"
+columns = ["customer_id", "total"]
+"""
+
+
+def test_the_page_for_a_data_protection_officer_is_what_promise_prints(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(PROMISED)
+    page = DOCS / "explanation" / "legal-reading.md"
+    whole = write_promise(check_policy(tmp_path / "policy.toml"), policy="policy.toml").replace(f"{tmp_path}/", "")
+    assert page.read_text() == whole
+    code, out, err = dpsql_command("promise", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.decode().replace(f"{tmp_path}/", "") == re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", whole)
+    assert "](" not in out.decode()
+
+
+def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
+    period = PROMISED.replace("delta = 1e-6", 'delta = 1e-7\nperiod = "30d"').replace("epsilon = 1.0", "epsilon = 0.5")
+    (tmp_path / "policy.toml").write_text(period)
+    text = one_line(dpsql_command("promise", "--policy", "policy.toml", cwd=tmp_path)[1].decode())
+    factor = math.exp(0.5)
+    for words in (
+        "* `visits`: one person is one `user_id` * `orders`: one person is one `customer_id`",
+        "all questions together within 30 days are (0.5, 1e-07)-differentially private",
+        f"e^0.5 = {factor:.2f} times as likely",
+        f"with at most {100 * factor / (99 + factor):.1f} %",
+        "the epsilon, 1, and more than twice the delta",
+        "The unit of protection is > `customer_id` and `user_id`",
+    ):
+        assert words in text

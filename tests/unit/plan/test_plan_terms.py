@@ -260,6 +260,18 @@ def test_a_disabled_analyst_has_no_terms() -> None:
         assert caught.value.code == "analyst-disabled"
 
 
+@pytest.mark.parametrize("certificate", ["zcdp", "pure", "theorem2", "optimal"])
+def test_an_analyst_without_a_share_has_terms_and_nothing_to_spend(certificate: str) -> None:
+    budget = dpsql.Budget(1, "1e-6", certificate=certificate)
+    tables = {"reads": dpsql.PrivateTable("user_id")}
+    policy = dpsql.Policy(budget, tables, analysts={"bi": dpsql.Analyst(0)})
+    terms, whole = Terms.of_policy(policy, "bi"), Terms.of_policy(policy, "ana")
+    assert (terms.has_share, whole.has_share) == (False, True)
+    assert terms.account is not None
+    assert (terms.account.name, terms.account.budget.refundable, terms.account.budget.permanent) == ("bi", 0, 0)
+    assert terms.epsilon == whole.epsilon
+
+
 @pytest.mark.parametrize(
     ("name", "analysts", "place"),
     [

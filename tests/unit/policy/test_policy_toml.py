@@ -140,6 +140,8 @@ enabled = false
 [analysts."c. d"]
 enabled = true
 epsilon = 1
+[analysts.dashboard]
+epsilon = 0
 """
 
 
@@ -150,7 +152,10 @@ def test_analysts_of_a_file(tmp_path: Path) -> None:
         "alice": Analyst(0.5, 1e-7, items=10, queries=3),
         "bob": Analyst(enabled=False),
         "c. d": Analyst(1),
+        "dashboard": Analyst(0),
     }
+    shares = {"default": True, "alice": True, "bob": False, "c. d": True, "dashboard": False}
+    assert {name: analyst.has_share for name, analyst in policy.analysts.items()} == shares
     assert dict(policy.analysts) == expected
     assert policy.limits.share_replays
     assert not read(tmp_path, BUDGET + TABLE).limits.share_replays
@@ -254,6 +259,16 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
             "policy-type",
             'tables.reads.columns."a b" (policy.toml, line 9)',
         ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id = 'DATE' }\n[tables.reads.csv]\ndleim = ';'",
+            "policy-unknown-key",
+            "tables.reads.csv.dleim (policy.toml, line 9)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id = 'DATE' }\ncsv = { delim = ';;' }",
+            "policy-csv",
+            "tables.reads.csv.delim (policy.toml, line 8)",
+        ),
         (BUDGET + TABLE + "source = 'x.csv'\n[tables.reads.columns]", "policy-columns", READS_COLUMNS),
         (BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id.x = 'DATE' }", "policy-type", USER_ID),
         (BUDGET + TABLE + "min_units = 0", "policy-range", "tables.reads.min_units (policy.toml, line 6)"),
@@ -287,7 +302,7 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
         (BUDGET + TABLE + "[analysts.bob]\nenabled = 0", "policy-type", "analysts.bob.enabled (policy.toml, line 7)"),
         (BUDGET + TABLE + "[analysts.bob]\nepsilon = 2", "policy-range", "analysts.bob.epsilon (policy.toml, line 7)"),
         (
-            BUDGET + TABLE + "[analysts.'b.c']\nepsilon = 0",
+            BUDGET + TABLE + "[analysts.'b.c']\nepsilon = -1",
             "policy-range",
             'analysts."b.c".epsilon (policy.toml, line 7)',
         ),

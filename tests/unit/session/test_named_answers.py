@@ -117,6 +117,25 @@ def test_an_answer_that_is_named_afterwards_is_listed_once_with_its_price(sessio
     assert [row["percent_used"] for row in rows] == [None, pytest.approx(float(session.budget.percent_used))]
 
 
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("", " WITH (name = 'weekly')"),
+        (" WITH (intervals = true)", " WITH (intervals = true, name='weekly')"),
+        (" WITH (intervals = true)", "\n  WITH (NAME = 'weekly', intervals = true)"),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "SELECT readers / 100 AS hundreds FROM ({}) AS x"])
+def test_an_answer_that_is_named_afterwards_is_one(
+    session: dpsql.Session, around: str, written: str, named: str
+) -> None:
+    session.sql(around.format(ASK + written))
+    session.sql(around.format(ASK + named))
+    (row,) = session.sql("SHOW ANSWERS").arrow().to_pylist()
+    assert row["name"] == "weekly"
+    assert row["percent_used"] == pytest.approx(float(session.budget.percent_used))
+
+
 def test_queries_of_the_same_words_are_listed_once_with_what_they_used_together(session: dpsql.Session) -> None:
     fresh = f"{ASK} WITH (fresh = true)"
     parts = f"SELECT (SELECT COUNT(DISTINCT user_id) FROM reads PRIVATE) AS a, article FROM ({ASK}) AS x"
@@ -133,6 +152,10 @@ def test_they_are_listed_beside_the_tables_of_the_policy(session: dpsql.Session)
     kinds = dict(zip(listed.column("name").to_pylist(), listed.column("kind").to_pylist(), strict=True))
     assert kinds == {"reads": "private", "names": "public", "answers.weekly": "answer"}
     assert [table.name for table in session.catalog.tables] == ["reads", "names", "answers.weekly"]
+    described = session.sql("DESCRIBE answers.weekly").explanation
+    assert described.startswith("Answer of ")
+    assert described.endswith(f"free to read.\nSQL: {NAMED}")
+    assert session.sql("DESCRIBE names").explanation == ""
 
 
 @pytest.mark.parametrize(
@@ -188,6 +211,7 @@ def test_a_new_version_of_the_data_ends_it(session: dpsql.Session, database: Pat
         error = refusal(other, "SELECT * FROM answers.weekly")
         assert (error.code, error.hint) == ("answer-ended", f"Run its query again: {NAMED}")
         assert len(other.sql("SHOW ANSWERS")) == 0
+        assert "answers.weekly" not in other.sql("SHOW TABLES").arrow().column("name").to_pylist()
         again = other.sql(NAMED)  # as the hint says
         assert again.receipt.items_charged
         assert other.sql("SELECT * FROM answers.weekly").fetchall() == again.fetchall()

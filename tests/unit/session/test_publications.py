@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -49,6 +50,7 @@ class Curator:
             "ana": dpsql.Analyst(epsilon=4),
             "bob": dpsql.Analyst(epsilon=1, items=6),
             "default": dpsql.Analyst(10),
+            "bi": dpsql.Analyst(0),
         }
         budget = dpsql.Budget(epsilon=10.0, delta=1e-6, items=60, queries=20)
         self.ledger, self.database = folder / "ledger.sqlite", database
@@ -318,6 +320,44 @@ def test_an_account_without_access_publishes_nothing(curator_: Curator) -> None:
     curator_.policy = dpsql.Policy(whole.budget, whole.tables, ledger=whole.ledger, analysts=analysts)
     error = curator_.refused(lambda: curator_.publish("weekly", account="ana"))
     assert (error.code, "--account" in error.hint) == ("analyst-disabled", True)
+
+
+def test_an_analyst_without_a_share_reads_all_that_is_free_and_nothing_else(curator_: Curator) -> None:
+    curator_.publish("weekly")
+    assert curator_.refused(lambda: curator_.publish("other", account="bi")).code == "no-share"
+    private = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE"
+    with curator_.connect("bi") as session:
+        assert len(session.sql("SELECT rank, readers FROM weekly JOIN names USING (article)")) == 3
+        assert len(session.sql("SELECT * FROM names")) == 3
+        around = f"SELECT w.readers FROM ({private}) AS p JOIN weekly AS w USING (article)"
+        acts = [partial(session.sql, f"{sql}{end}") for sql in (private, around) for end in ("", " LIMIT 0")]
+        acts += [partial(session.sql, f"EXPLAIN {private}"), partial(session.sql, f"{private} WITH (consent = true)")]
+        for act in (*acts, *(partial(each, private) for each in (session.explain, session.forecast, session.replay))):
+            with pytest.raises(dpsql.Refusal, match="bi has no share of the budget") as caught:
+                act()
+            assert caught.value.code == "no-share"
+        assert session.describe(private).names == ["article"]
+        for shown in ("SHOW TABLES", "SHOW BUDGET", "SHOW ANSWERS"):
+            session.sql(shown)  # as the hint says
+        balance = session.budget
+        words = str(balance).splitlines()
+        assert words[0] == "no share of the budget: public and published tables are free, and no other query is run"
+        assert words[1] == "free: 1 published table"
+        assert (balance.percent_used, balance.percent_left, balance.items, session.history.num_rows) == (0, 0, 0, 0)
+        assert "no share of the budget" in balance._repr_html_()
+
+
+def test_what_an_analyst_was_charged_for_stays_free_without_a_share(curator_: Curator) -> None:
+    with curator_.connect("bob") as session:
+        rows = session.sql(TOTAL).fetchall()
+    whole = curator_.policy
+    curator_.policy = dpsql.Policy(
+        whole.budget, whole.tables, ledger=whole.ledger, analysts={**whole.analysts, "bob": dpsql.Analyst(0)}
+    )
+    with curator_.connect("bob") as session:
+        assert session.sql(TOTAL).fetchall() == rows
+        with pytest.raises(dpsql.Refusal, match="no share"):
+            session.sql(f"{TOTAL} WITH (fresh = true)")
 
 
 def test_an_analyst_whose_share_is_used_up_reads_it(curator_: Curator) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.session_kit import session_on, shared, values_rows
 
 import dpsql
-from dpsql.curator import grant, grant_policy, read_history
+from dpsql.curator import change_units, grant, grant_policy, read_history
 from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.session import Session
 
@@ -235,6 +235,9 @@ def test_units_are_recorded_once_and_a_change_of_them_gives_nothing_back(folder:
     assert declared(folder) == [{"reads": "user_id", "visits": "user_id"}]
     text = (folder / "policy.toml").read_text()
     (folder / "policy.toml").write_text(text.replace('privacy_unit = "user_id"', 'privacy_unit = "article"', 1))
+    with pytest.raises(dpsql.LedgerError, match="reads"):
+        opened(folder)
+    assert change_units(folder / "policy.toml", note="another person") == {"reads": "article"}
     with opened(folder) as session:
         assert session.budget.rho.spent == cost.rho.value
         assert session.budget.delta.spent == cost.delta.value

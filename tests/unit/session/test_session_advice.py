@@ -30,7 +30,8 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
     answer = seeded(session_over(FLAT), 1).sql(NAMES)
     assert len(answer) == 0
     found = re.fullmatch(
-        r"No page stood out\. At this price a page needs about ([\d,]+) users more than the page at rank 1,001 "
+        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users more than the page at "
+        r"rank 1,001 "
         r"\(with max_groups_contributed = 3 about ([\d,]+), with epsilon = 0\.0856 about ([\d,]+)\)\. "
         r"To see more: raise epsilon, ask for fewer keys at a higher epsilon, set a bound, name a domain or group by "
         r"something coarser than page\.",
@@ -51,29 +52,59 @@ def test_an_option_that_is_proposed_works_and_needs_what_was_said(option: str) -
     assert f"a page needs about {said.group(1)} users" in explained
 
 
+def test_no_option_is_proposed_with_which_a_group_needs_more_users_than_there_are() -> None:
+    text = f"{NAMES} WITH (consent = true)"
+    for population, least in ((300, 0), (200, 1)):
+        said = session_over(FLAT, population=population).sql(text).explanation
+        assert f"; there are about {population} in all (with " in said
+        options = numbers(said.partition("(with ")[2].partition(")")[0])
+        assert options
+        assert max(options) <= population
+        assert ("with epsilon" not in said) == least
+
+
+def test_an_empty_answer_of_rows_says_what_counting_users_would_need() -> None:
+    session = session_over(FLAT)
+    rows = NAMES.replace("page", "page, COUNT(*, contribution_bounds_per_group => (0, 5)) AS n", 1)
+    said = session.sql(rows).explanation
+    needed = re.search(r"Ranked by COUNT\(DISTINCT user_id\), a page needs about ([\d,]+) users more", said)
+    assert needed
+    assert f"a page needs about {needed[1]} users more" in session.sql(NAMES).explanation
+    assert f"about {needed[1]} rows" not in said
+
+
+def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
+    session = session_on(shared("CREATE TABLE reads AS SELECT 1 AS user_id, DATE '2026-01-01' AS day"))
+    said = session.sql("SELECT day FROM reads GROUP BY day TOP 5 PRIVATE").explanation
+    assert "write ALL PRIVATE with the first and last date in WHERE" in said
+    assert "name a domain" not in said
+
+
 def test_a_short_answer_says_how_many_stood_out() -> None:
     answer = session_over({"a": 9000, "b": 8000, "c": 3}).sql(NAMES)
     assert len(answer) == 2
-    assert answer.explanation.startswith("Only 2 of 10 pages stood out. At this price a page needs about ")
+    assert answer.explanation.startswith(
+        "Only 2 of 10 pages stood out, or there are no more. At this price a page needs about "
+    )
     assert str(answer.receipt).startswith("answered 2 of 10; used ")
 
 
 @pytest.mark.parametrize(("name", "noun"), [("item_id", "item"), ("pageId", "page"), ("id", "id"), ("day", "day")])
 def test_a_key_is_called_by_what_its_name_identifies(name: str, noun: str) -> None:
     answer = session_over(FLAT).sql(f'SELECT article AS "{name}" FROM reads GROUP BY article TOP 10 PRIVATE')
-    assert answer.explanation.startswith(f"No {noun} stood out.")
+    assert answer.explanation.startswith(f"No {noun} stood out, or there is none.")
 
 
 @pytest.mark.parametrize("name", ["n", "x", "dt", "h1"])
 def test_a_key_whose_name_is_no_word_is_called_a_value_of_it(name: str) -> None:
     answer = session_over({"a": 9000, "b": 8000, "c": 3}).sql(NAMES.replace("page", name))
-    lead = f'Only 2 of 10 values of "{name}" stood out. At this price a value of "{name}" needs about '
+    lead = f'Only 2 of 10 values of "{name}" stood out, or there are no more. At this price a value of "{name}" needs '
     assert answer.explanation.startswith(lead)
 
 
 def test_a_key_that_only_a_cast_names_is_called_a_value() -> None:
     answer = session_over(FLAT).sql("SELECT article::VARCHAR FROM reads GROUP BY 1 TOP 10 PRIVATE")
-    assert answer.explanation.startswith("No value of article::VARCHAR stood out.")
+    assert answer.explanation.startswith("No value of article::VARCHAR stood out, or there is none.")
 
 
 def test_a_bound_is_spoken_of_where_counts_are_shown() -> None:
@@ -96,14 +127,17 @@ def test_an_answer_that_is_whole_needs_no_explanation() -> None:
     [
         ("SELECT article, user_id % 2 AS half FROM reads GROUP BY article, half TOP 5 PRIVATE", "No combination of"),
         ("SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE", "No list of articles ended in a wide gap."),
-        ("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = stable)", "No article stood out."),
+        (
+            "SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = stable)",
+            "No article stood out, or there is none.",
+        ),
         (
             "SELECT article FROM reads GROUP BY 1 TOP 5 PRIVATE WITH (mechanism = weighted_gaussian)",
-            "No article stood out. At this price an article needs about ",
+            "No article stood out, or there is none. At this price an article needs about ",
         ),
         (
             "SELECT user_id % 3 AS p, article FROM reads GROUP BY 1, 2 TOP 5 PRIVATE PER p WITH (partitions = ['0'])",
-            "No combination of p and article stood out. At this price ",
+            "No combination of p and article stood out, or there is none. At this price ",
         ),
     ],
 )

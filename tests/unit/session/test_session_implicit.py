@@ -540,4 +540,4 @@ def test_the_name_of_an_expression_is_no_noun() -> None:
         sql = (
             "SELECT product || ts::VARCHAR || user_id AS seen FROM orders GROUP BY seen ORDER BY COUNT(*) DESC LIMIT 3"
         )
-        assert session.sql(sql).explanation.startswith("No value of seen stood out.")
+        assert session.sql(sql).explanation.startswith("No value of seen stood out, or there is none.")

@@ -545,10 +545,17 @@ def test_explain_of_what_reads_no_private_query_says_that_it_is_free(session: Se
         session.sql("EXPLAIN SELECT [nothing] AS l FROM topics")
 
 
-def test_explain_of_a_public_query_shows_that_of_the_engine(session: Session) -> None:
-    facts = dict(session.sql("EXPLAIN SELECT article FROM topics").fetchall())
-    assert (facts["reads"], facts["cost"]) == ("no private row", "nothing")
-    assert "topics" in facts["engine SQL"]
+def test_explain_verbose_shows_the_sql_of_the_engine_and_explain_does_not(session: Session) -> None:
+    short = {"reads": "no private row", "cost": "nothing"}
+    assert dict(session.sql("EXPLAIN SELECT article FROM topics").fetchall()) == short
+    assert "topics" in dict(session.sql("EXPLAIN VERBOSE SELECT article FROM topics").fetchall())["engine SQL"]
+    private = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE"
+    for words in (private, f"({private})", f"SELECT upper(article) FROM ({private})"):
+        short, whole = (session.sql(f"{explain} {words}").fetchall() for explain in ("EXPLAIN", "explain Verbose"))
+        assert [fact for fact in whole if not str(fact[0]).startswith("engine SQL")] == short
+        assert len(whole) > len(short)
+        assert [names for names, _ in short] == session.sql(f"EXPLAIN {words}")["property"]
+    assert session.history.num_rows == 0
     assert session.describe("EXPLAIN SELECT article FROM topics").names == ["property", "value"]
     with pytest.raises(dpsql.Refusal, match="not-a-query"):
         session.explain("SELECT article FROM topics")

@@ -249,7 +249,7 @@ def test_standard_sql_has_quantiles_without_a_word_of_dpsql(session: Session) ->
 
 
 def test_explain_has_the_price_the_bins_and_the_interval_in_ranks(session: Session) -> None:
-    facts = dict(session.sql(f"EXPLAIN SELECT MEDIAN(dwell) FROM visits {WITH}").fetchall())
+    facts = dict(session.sql(f"EXPLAIN VERBOSE SELECT MEDIAN(dwell) FROM visits {WITH}").fetchall())
     words = facts["quantile MEDIAN(dwell)"]
     assert words.startswith("one of 601 bins from 0 to 600; a unit weighs as at most 5 rows; at most 47 rows from ")
     assert "between the quantiles" in words
