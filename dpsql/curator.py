@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -50,7 +50,7 @@ def write_starter(
 ) -> StarterPolicy:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
-    No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
+    No row is read but those of CSV files, whose format and types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
     from dpsql.engines import load_libraries
@@ -72,14 +72,17 @@ def write_starter(
         from dpsql.registration import describe_address
 
         return starter(Found(place, describe_address(place)))
-    path = Path(place)
-    if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
-        from dpsql.registration import describe_files
+    from dpsql.registration import describe_files, is_table_file
 
+    path = Path(place)
+    if path.is_dir() or is_table_file(path):
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
     from dpsql.engines.duckdb.catalog import describe_schema
     from dpsql.policy.starter import policy_names
+    from dpsql.policy.validation import refuse_file
 
+    if path.suffix.lower() not in _DATABASES and path.is_file() and not _is_duckdb(path):
+        raise refuse_file(path, place=str(path))
     schema = describe_schema(path)
     names = policy_names([table.key for table in schema.tables])
     found = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
@@ -87,6 +90,15 @@ def write_starter(
     unnamed += [(*table.key, each.name) for table in schema.tables for each in table.columns if "\0" in each.name]
     unread = tuple(map(".".join, schema.unread))
     return starter(Found(path.name, found, tuple(map(".".join, unnamed)), unread=unread))
+
+
+_DATABASES = ("", ".db", ".ddb", ".duckdb")  # endings of database files; others may have any name
+
+
+def _is_duckdb(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
+    return False
 
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:

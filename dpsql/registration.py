@@ -18,7 +18,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.dialects import DUCKDB
+from dpsql.dialects import DUCKDB, quote_text
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine, find_data_version
 from dpsql.engines.base import show_adapter_errors
 from dpsql.engines.duckdb.catalog import describe_file
@@ -29,6 +29,7 @@ from dpsql.policy import Budget, DataSource, Policy, PrivateTable, PublicTable, 
 from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
+from dpsql.policy.validation import is_csv
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
@@ -237,7 +238,6 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))
 
 
-_FILES = {".parquet", ".csv"}
 _STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes
 
 
@@ -251,26 +251,57 @@ def describe_files(path: Path, beside: Path) -> tuple[FoundTable, ...]:
         return (_describe_file(path, beside),)
     if (path / "_delta_log").is_dir() or (path / "metadata").is_dir():
         return (_describe_folder(path, beside),)
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _FILES and file.is_file())
-    tables = tuple(_describe_file(file, beside) for file in files)
+    files = sorted(file for file in path.iterdir() if is_table_file(file) and file.is_file())
+    tables = _name_apart([_describe_file(file, beside) for file in files])
     is_whole = len(tables) > 1 and all(file.suffix.lower() == ".parquet" for file in files)
     if is_whole and len({table.columns for table in tables}) == 1:
         return (_describe_folder(path, beside),)
     if not tables and any(path.rglob("*.parquet")):
         return (_describe_folder(path, beside),)
     if not tables:
+        below = next(filter(is_csv, path.rglob("*")), None)
         hint = "Name a DuckDB file, a Parquet or CSV file, a folder of them, or the URL of an engine."
+        if below is not None:
+            pattern = quote_text(path / "**" / f"*{below.suffix}")
+            target = quote_text(f"{path.resolve().name}.parquet")
+            hint = f"Name one of the folders below it, or make one table in DuckDB: COPY (FROM {pattern}) TO {target}."
         raise EngineError("source-missing", "The folder holds no Parquet and no CSV file.", hint=hint, place=str(path))
     return tables
 
 
+def is_table_file(path: Path) -> bool:
+    """Say whether the name of a file is that of one table."""
+    return path.suffix.lower() == ".parquet" or is_csv(path)
+
+
+def _name_apart(tables: list[FoundTable]) -> tuple[FoundTable, ...]:
+    """Return the tables with a name of its own for each: files may differ in their endings alone."""
+    seen: Counter[str] = Counter()
+    found = []
+    for table in tables:
+        seen[table.name] += 1
+        number = seen[table.name]
+        found.append(replace(table, name=f"{table.name}_{number}") if number > 1 else table)
+    return tuple(found)
+
+
 def _describe_file(path: Path, beside: Path) -> FoundTable:
+    name, source = _name_table(path.name.partition(".")[0]), _write_path(path, beside)
     if not path.is_file():
         hint = "Check the path."
+        if "*" in path.name:
+            target = quote_text(f"{path.resolve().parent.name}.parquet")
+            hint = (
+                f"Name one file or a folder, or make one table in DuckDB: COPY (FROM {quote_text(path)}) TO {target}."
+            )
         raise EngineError("source-missing", f'There is no file "{path.name}".', hint=hint, place=str(path))
-    columns = tuple(map(describe_column, describe_file(path)))
-    source = _write_path(path, beside)
-    return FoundTable(_name_table(path.stem), columns, source=source, guessed=path.suffix.lower() == ".csv")
+    if not is_csv(path):
+        return FoundTable(name, tuple(map(describe_column, describe_file(path))), source=source)
+    from dpsql.engines.duckdb.csv_guess import guess_csv  # start-up: Arrow
+
+    guess = guess_csv(path)
+    columns = tuple(replace(describe_column(each), note=guess.notes.get(each.name, "")) for each in guess.columns)
+    return FoundTable(name, columns, source=source, guessed=True, csv=guess.form)
 
 
 def _describe_folder(path: Path, beside: Path) -> FoundTable:

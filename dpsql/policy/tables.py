@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from dpsql.dialects import write_name
+from dpsql.dialects import CsvFormat, write_name
 from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.csv_format import GivenFormat, check_csv
 from dpsql.policy.source import DataSource
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -326,7 +327,8 @@ class PrivateTable:
     last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time
     series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the whole
     budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to them
-    alone; one table of a policy may have it.
+    alone; one table of a policy may have it. `csv` has the format of the file where it is not that of RFC 4180, such as
+    {"delim": ";"}.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -344,6 +346,7 @@ class PrivateTable:
     bounds: Bounds
     calendar: tuple[CalendarDays, ...]
     budget_by: str | None
+    csv: CsvFormat | None
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -361,6 +364,7 @@ class PrivateTable:
         bounds: Bounds | Mapping[str, int | Mapping[str, Number | Mapping[str, Number]]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
+        csv: GivenFormat = None,
     ) -> None:
         if isinstance(privacy_unit, list | tuple):
             raise refuse_shared_rows(privacy_unit, place="privacy_unit")
@@ -372,6 +376,7 @@ class PrivateTable:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))
+        fill(self, csv=check_csv(csv, self.columns, source=self.source))
         fill(self, max_groups_contributed=optional_count(max_groups_contributed, "max_groups_contributed"))
         fill(self, min_units=optional_count(min_units, "min_units"))
         fill(self, population=check_population(population))
@@ -399,12 +404,20 @@ class PublicTable:
 
     columns: tuple[str, ...] | None
     source: Path | SourceUrl | None
+    csv: CsvFormat | None
     types: tuple[str, ...] | None = field(init=False)
 
-    def __init__(self, columns: ExposedColumns = None, *, source: Path | SourceUrl | str | None = None) -> None:
+    def __init__(
+        self,
+        columns: ExposedColumns = None,
+        *,
+        source: Path | SourceUrl | str | None = None,
+        csv: GivenFormat = None,
+    ) -> None:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))
+        fill(self, csv=check_csv(csv, self.columns, source=self.source))
 
 
 Table = PrivateTable | PublicTable
@@ -489,7 +502,7 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
             units = [units]
         if isinstance(units, list):
             raise refuse_shared_rows(units, table=name, place=section.where(key))
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, *_OPTIONAL)
+    section.only("privacy_unit", "link", "public", "columns", "source", "csv", *_OF_UNITS, *_OPTIONAL)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -499,6 +512,7 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
             place=section.where("public") if public is not None else section.where(),
         )
     columns, given = section.texts_or_table("columns"), section.text("source")
+    csv = section.section("csv").values if "csv" in section.values else None
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
     bounds, calendar = read_bounds(section.section(_BOUNDS)), read_calendar_days(section.section(_CALENDAR))
@@ -518,12 +532,13 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
                 bounds=bounds,
                 calendar=calendar,
                 budget_by=budget_by,
+                csv=csv,
                 **counts,
             )
         for key in {*_OF_UNITS, *_OPTIONAL} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
-        return PublicTable(columns, source=source)
+        return PublicTable(columns, source=source, csv=csv)
 
 
 def beside(folder: Path, given: str | None, *, place: str) -> Path | None:

@@ -3,9 +3,8 @@
 A text goes with another one of its own collation, or of none, and with no other: DuckDB decides that when it binds a
 statement, before it looks at the data. So the collations that columns declare, which no catalog names, are found.
 
-For a curator who writes a policy, the tables of a whole file, and the columns of a Parquet or CSV file. Of a Parquet
-file only its metadata is read. Types of a CSV file are guessed from its first rows, and the curator decides what
-becomes public.
+For a curator who writes a policy, the tables of a whole file, and the columns of a Parquet file, of which only the
+metadata is read.
 """
 
 from __future__ import annotations
@@ -126,16 +125,15 @@ def repeated(table: Registered, column: str) -> str:
 
 
 def describe_file(path: Path) -> tuple[Column, ...]:
-    """Return the columns of a Parquet or CSV file; raise `EngineError` for a file that cannot be read."""
-    reader = "read_parquet" if path.suffix.lower() == ".parquet" else "read_csv"
+    """Return the columns of a Parquet file; raise `EngineError` for a file that cannot be read."""
     columns = None
     try:
         with duckdb.connect(":memory:") as connection:
-            columns = connection.execute(f"DESCRIBE SELECT * FROM {reader}(?)", [str(path)]).fetchall()  # noqa: S608 - one of two words
+            columns = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
     except TROUBLE:
         pass
     if columns is None:  # raised here and not where it was caught: no word of the engine hangs on it
-        hint = "Check that it is a Parquet file, or CSV with a header."
+        hint = "Check that it is a Parquet file."
         raise EngineError("source-unreadable", "The columns of the file cannot be read.", hint=hint, place=str(path))
     return tuple(Column(name, type_) for name, type_, *_ in columns)
 
