@@ -169,7 +169,8 @@ class PlanFinder:
     def _take_first_rows(self, query: PrivateQuery, plan: planning.Plan) -> planning.DerivedAnswer | None:
         """Return the first rows of a longer answer: of one that is given, or else of one that is offered."""
         offered: planning.DerivedAnswer | None = None
-        for k, key in () if plan.series is None else self.names.list_longer(*plan.series):
+        has_counts = query.releases_counts
+        for k, key in () if plan.series is None else self.names.list_longer(*plan.series, has_counts=has_counts):
             stored = self.own.ledger.stored(key, self.own.account)  # on this version of the data
             if stored is None:
                 continue

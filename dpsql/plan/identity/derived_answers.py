@@ -11,6 +11,7 @@ law, or that of a larger loss; others are offered.
     above BOTTOM alone (evidence = strict)
     weights, a histogram, or discovery by name        given: they are those of a larger rho
     everything else that comes in one order           offered: another law
+    counts beside the names                           no difference: names have the law that they have without
     joint draws and stable sets                       neither: they have no order
 
 A cell is a released number of one group. It answers a question whose rows are those of the group; the sum of several
@@ -79,6 +80,8 @@ class DerivedAnswer:
 def take_first_rows(plan: Plan, stored: bytes, *, k: int, build_nameless: Callable[[], Plan]) -> DerivedAnswer | None:
     """Return the first rows of the answer to a question of the same series and a larger k, as the answer to a plan.
 
+    To names alone an answer with counts is one, too, also of the same k.
+
     None for rows in no order, and for the answer to another question. `build_nameless` returns the plan of the question
     without known names.
     """
@@ -88,9 +91,11 @@ def take_first_rows(plan: Plan, stored: bytes, *, k: int, build_nameless: Callab
     facts, canonical = read
     terms = read_terms(facts)
     like = plan if terms.known or not plan.spec.rows.known else build_nameless()  # from the names that were known then
-    words = f"first {plan.series[1]} of an answer of {k} of {facts['day']}"
-    is_given = _has_law_of(like, terms, law=PrefixLaw(facts["prefix"]))
+    words = f"{'names' if k == plan.series[1] else f'first {plan.series[1]}'} of an answer of {k} of {facts['day']}"
     canonical = canonical.slice(0, plan.k)
+    if not plan.query.releases_counts:  # the bound of groups is that of counts; the question has it, too
+        canonical, terms = canonical.select(range(len(plan.query.keys))), replace(terms.without_noise, bounded_by=None)
+    is_given = _has_law_of(like, terms, law=PrefixLaw(facts["prefix"]))
     bottom = facts["bottom"] and canonical.num_rows < plan.k
     terms = replace(terms, k=plan.k)
     derived = derive_stored(stored, canonical, terms=terms, key=like.key, bottom=bottom, known_before=None)

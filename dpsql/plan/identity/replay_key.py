@@ -82,7 +82,7 @@ from dpsql.terms import Terms
 
 _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian", "gaussian_histogram")
 _OF_A_DOMAIN = ("peeling",)
-FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 1"
+FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 2"
 _ELSEWHERE = frozenset(
     "assume consent domain fresh intervals max_groups_contributed max_items_contributed max_rows_contributed monotone "
     "name partitions reuse".split()
@@ -135,8 +135,8 @@ class Keys:
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
     under the `named` keys are of the same words with a mechanism of those that AUTO chooses among, or of the condition
     as 0.11 read it. `earlier` is the key that 0.11 gave to the question, where its statement means something else
-    today; "" where it does not. The `series` is the key of the questions that differ in k alone, and this k; None for a
-    question without one.
+    today; "" where it does not. The `series` is the key of the questions
+    that differ in k alone, or in whether counts are released, and this k; None for a question without one.
     """
 
     question: str
@@ -199,7 +199,8 @@ def compute_keys(
     others = [_digest(start, (options,)) for options in (*similar, *named)]
     series = None
     if isinstance(first, int) and query.partitions is None and not query.quantiles:
-        series = hashlib.sha256(f'["{SERIES}",{counted},{rest},{ending}]'.encode("ascii")).hexdigest(), first
+        alike = rest.partition(",")[2]  # whether or not counts are released
+        series = hashlib.sha256(f'["{SERIES}",{counted},{alike},{ending}]'.encode("ascii")).hexdigest(), first
     earlier = ""
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), first, *rules))

@@ -363,7 +363,8 @@ class NamesOfAccount:
 
     The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
     query that does not say whether it uses names does so `by_default`, or not. The questions of each series that were
-    answered have their keys by their k, and those that measured some rows have theirs by what was measured.
+    answered have their keys by their k, with counts or without, and those that measured some rows have theirs by what
+    was measured.
     """
 
     ledger: Ledger
@@ -373,7 +374,7 @@ class NamesOfAccount:
     _position: int = 0
     _has_answers: bool = False
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
-    _series: dict[str, dict[int, str]] = field(default_factory=dict)
+    _series: dict[str, dict[tuple[int, bool], str]] = field(default_factory=dict)
     _measured: dict[str, dict[str, None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -417,14 +418,16 @@ class NamesOfAccount:
             self._read()
             return self._has_answers
 
-    def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
+    def list_longer(self, series: str, k: int, *, has_counts: bool) -> list[tuple[int, str]]:
         """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
 
-        They may have been answered on another version of the data.
+        Without counts those with counts are among them, also of the same k. They may have been answered on another
+        version of the data.
         """
         with self._lock:
             self._read()
-            return sorted((each, key) for each, key in self._series.get(series, {}).items() if each > k)
+            every = self._series.get(series, {}).items()
+            return sorted((each[0], key) for each, key in every if each > (k, has_counts) and each[1] >= has_counts)
 
     def list_measured(self, query: PrivateQuery) -> Iterator[tuple[MeasuredRows, str]]:
         """Yield what a query measures, with the keys of questions that measured it, in other groups or among others."""
@@ -450,7 +453,7 @@ class NamesOfAccount:
             known, stream = found
             if "series" in known:
                 series, k = known["series"]
-                self._series.setdefault(series, {})[k] = known["key"]
+                self._series.setdefault(series, {})[k, known["terms"]["counts"] is not None] = known["key"]
             for name in known.get("cells", {}).get("measures", ()):
                 self._measured.setdefault(name, {})[known["key"]] = None
             keys = known.get("keys", ())

@@ -112,20 +112,22 @@ EXACT: dict[str, tuple[str, Callable[[object], object]]] = {
     "limited domain at one k_bar": ("mechanism = limited_domain, k_bar = 50", lambda own: own),
     "behind the first look": ("known = false", lambda own: own.leaders(Answerer.AT_ONCE)),  # type: ignore[attr-defined]
     "behind both looks": ("known = false", lambda own: own.leaders(Answerer.LEADERS)),  # type: ignore[attr-defined]
-    "peeling": (LISTED, lambda own: own),
+    "peeling": (f"{LISTED}, mechanism = peeling", lambda own: own),
     "names above BOTTOM alone": ("domain = released, evidence = strict", lambda own: own),
 }
 
 
+@pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("kind", EXACT)
-def test_what_is_given_has_the_law_of_a_new_answer(session: Session, kind: str) -> None:
+def test_what_is_given_has_the_law_of_a_new_answer(session: Session, kind: str, counts: bool) -> None:
+    """Counts beside the longer answer, or those of the same length, make no other law of the names."""
     options, read = EXACT[kind]
-    for k, asked in ((4, 3), (3, 1), (4, 2)):
-        longer, shorter = plan(session, k, options), plan(session, asked, options)
+    for k, asked in ((4, 3), (3, 1), (4, 2), *([(3, 3)] if counts else [])):
+        longer, shorter = plan(session, k, options, counts=counts), plan(session, asked, options)
         assert (longer.selection.k, shorter.selection.k) == (k, asked)  # type: ignore[attr-defined]
         assert agrees(shorter, longer, PrefixLaw.EXACT)
-        for counts in UNIVERSES:
-            laws = [find_law(read(each.selection), counts) for each in (longer, shorter)]
+        for units in UNIVERSES:
+            laws = [find_law(read(each.selection), units) for each in (longer, shorter)]
             assert math.isclose(math.fsum(laws[0].values()), 1.0)
             assert differ(cut(laws[0], asked), laws[1]) < 1e-12
 

@@ -170,6 +170,34 @@ def test_what_is_given_what_is_offered_and_what_has_no_order(options: str, fate:
         assert show_fate(session, ask(3, options)) == fate
 
 
+@pytest.mark.parametrize(
+    ("options", "fate"),
+    [
+        ("", "given"),
+        (LEADERS, "given"),
+        (f"{LEADERS}, max_groups_contributed = 3", "given"),
+        ("mechanism = weighted_gaussian", "given"),
+        (LISTED, "given"),
+        (f"{LISTED}, max_groups_contributed = 1", "offered"),  # all candidates are counted, and not chosen among
+        ("mechanism = stable", "neither"),
+    ],
+)
+def test_names_follow_from_names_with_counts_and_not_the_reverse(options: str, fate: str) -> None:
+    with opened() as session:
+        whole = session.sql(ask(6, options, counts=True))
+        for k in (6, 4):
+            assert show_fate(session, ask(k, options)) == fate
+            if fate != "neither":
+                names = ask_free(session, ask(k, ", ".join(filter(None, [options, "reuse = true"]))))
+                assert names.fetchall() == [row[:1] for row in whole.fetchall()[:k]]
+                assert not names.measures
+                assert names.receipt.total is None
+                assert names.receipt.reused.startswith("names of" if k == 6 else "first 4 of")
+    with opened() as session:
+        session.sql(ask(6, options))
+        assert [show_fate(session, ask(k, options, counts=True)) for k in (6, 4)] == ["neither"] * 2
+
+
 def test_discovery_without_a_choice_is_offered() -> None:
     with opened() as session:
         whole = session.sql(ask(30, "mechanism = domain_discovery"))
