@@ -217,7 +217,7 @@ def _raise_total(
     ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str, policy: Policy | None = None
 ) -> tuple[ApproximateDP, Periods | None]:
     """Raise the total as `grant` does; warn before where accounts of a policy have less delta after it."""
-    from dpsql.accounting import ApproximateDP, Periods
+    from dpsql.accounting import ApproximateDP, Periods, describe_periods
     from dpsql.terms import compute_budget, describe_falling_shares
 
     total = ApproximateDP(budget.epsilon, budget.delta)
@@ -227,6 +227,11 @@ def _raise_total(
         if falling:
             warnings.warn(falling, stacklevel=3)
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
+        known = None if record.calendar is None else record.calendar.periods
+        if before == total and periods in {None, known}:
+            reason = f"The ledger has the total {total} {describe_periods(known)} already, so that nothing is granted."
+            hint = "Write the larger epsilon into [budget] of the policy first, and run this again."
+            raise UsageError("grant-nothing", reason, hint=hint)
         record.grant(compute_budget(total, record.certified.certificate), total, note=note, periods=periods)
         calendar = record.calendar
         return before, None if calendar is None else calendar.periods
@@ -269,7 +274,9 @@ def bump(ledger: str | Path | DatabaseUrl, *, note: str) -> int:
         return record.bump(note)
 
 
-def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = None) -> Spending:
+def read_spending(
+    policy: Policy | str | Path | None, *, analyst: str | None = None, ledger: str | Path | None = None
+) -> Spending:
     """Return what was spent of a policy's ledger, by whom and on which queries, or by one analyst alone.
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
@@ -279,7 +286,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     known = load_policy(policy)
     compute_terms = Terms.of_total if analyst is None else partial(Terms.of_policy, analyst=analyst)
-    record, terms = open_budget(known.ledger, known, compute_terms=compute_terms)
+    record, terms = open_budget(ledger or known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)

@@ -31,6 +31,7 @@ from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
 from dpsql.policy.validation import is_csv
 from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
 from dpsql.sql.lexer import ascii_lower
 
@@ -230,7 +231,10 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
     for name in names:
         if ascii_lower(name) not in stored:
             reason = f'The table has no column "{name}".'
-            hint = "Names are compared without regard to ASCII case; columns that differ only in case are left out."
+            near = propose_name(name, [column.name for column in stored.values()])
+            hint = (
+                f"{near}Names are compared without regard to ASCII case; columns that differ only in case are left out."
+            )
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))
 
 

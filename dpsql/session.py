@@ -43,7 +43,7 @@ from dpsql.report.stored_tables import StoredTables, digest_question, find_name,
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
-from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.lexer import ParameterValues
 from dpsql.terms import Terms
 
@@ -72,6 +72,7 @@ class Session:
         "_closed",
         "_dependencies",
         "_free_answers",
+        "_listed",
         "_plans",
         "_policy_tables",
         "_stored",
@@ -92,6 +93,7 @@ class Session:
         self._plans = PlanFinder(own, self._free_answers, names, salts)
         self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
         self._charged: planning.AnswerCache[tuple[View, list[planning.Plan]]] = planning.AnswerCache(own.ledger)
+        self._listed: tuple[Hashable, tuple[Table, ...]] = (None, ())  # the stored tables, and when
         self._closed = False
 
     def sql(
@@ -621,6 +623,23 @@ class Session:
 def hurry(session: Session) -> None:
     """Let a session wait no longer than a few seconds for the ledger's server, because the process is ending."""
     session._dependencies.ledger.hurry()  # noqa: SLF001 - the same module
+
+
+def list_stored(session: Session) -> tuple[Table, ...]:
+    """Return the tables that the ledger stores for an analyst: published ones, and answers under a name."""
+    session._check_open()  # noqa: SLF001 - the same module
+    stamp = session._dependencies.ledger.stamp()  # noqa: SLF001 - the same module
+    session._read_stored_tables(stamp)  # noqa: SLF001 - the same module
+    listed = session._dependencies.catalog.list_tables()  # noqa: SLF001 - the same module
+    session._listed = stamp, tuple(each for each in listed if each.stored_kind)  # noqa: SLF001 - the same module
+    return session._listed[1]  # noqa: SLF001 - the same module
+
+
+def peek_stored(session: Session) -> tuple[Table, ...] | None:
+    """Return what `list_stored` returned if that is still right, else None; never wait."""
+    stamp, tables = session._listed  # noqa: SLF001 - the same module
+    now = session._dependencies.ledger.peek_stamp()  # noqa: SLF001 - the same module
+    return tables if stamp is not None and stamp == now else None
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

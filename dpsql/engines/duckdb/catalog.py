@@ -70,12 +70,29 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
         raise EngineError(
             "table-missing",
             f'The database has no table or view "{name}" that can be read.',
-            hint="Name a table of the schema main, or schema.table; a view must not read files outside.",
+            hint=f"{_propose(connection, name)}Name a table of the schema main, or schema.table; a view must not read "
+            "files outside.",
             place=f"table {name}",
         )
     declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
     columns = tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows)
     return Registered(relation, columns)
+
+
+def _propose(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return a question that proposes the table with the nearest name, with a space; "" if none is near."""
+    from difflib import get_close_matches
+
+    names = list[tuple[str, str]]()
+    with suppress(*TROUBLE):
+        listed = "SELECT table_schema, table_name FROM information_schema.tables"
+        names = connection.execute(listed).fetchall()
+    known = {(table if schema == "main" else f"{schema}.{table}").lower(): (schema, table) for schema, table in names}
+    near = get_close_matches(name.lower(), known, 1) or [each for each in known if name.lower().endswith(f".{each}")]
+    if not near:
+        return ""
+    schema, table = known[near[0]]
+    return f"Did you mean {table if schema == 'main' else f'{schema}.{table}'}? "
 
 
 def is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) -> bool:

@@ -84,6 +84,12 @@ class _Candidate:
         """The types that share the options."""
         return "DOUBLE" if self.type == "BIGINT" else self.type
 
+    @property
+    def signs(self) -> set[str]:
+        """The signs that every value has: those of its format."""
+        formats = "" if self.family == "DOUBLE" else "".join(value for _, value in self.options)
+        return set(re.sub("%.", "", formats))
+
 
 def _list_candidates() -> Iterator[_Candidate]:
     yield _Candidate("BOOLEAN", (), "lower($) IN ('true', 'false')")
@@ -122,6 +128,10 @@ class _Values:
     def family(self) -> str:
         """The family of the first type that fits, "" for text."""
         return self.fits[0].family if self.fits and self.has_values else ""
+
+    def leave_out(self, texts: list[str]) -> None:
+        """Leave out, without trying them, the formats of times with signs that are not in these values."""
+        self.fits = [each for each in self.fits if all(each.signs <= set(text) for text in texts)]
 
     def read(self, connection: duckdb.DuckDBPyConnection, name: str, *, form: CsvFormat) -> None:
         """Read the column of the rows that are registered."""
@@ -229,16 +239,17 @@ def _sniff(path: Path, encoding: str) -> tuple[CsvFormat, bool]:
         form = replace(form, new_line="\r")
     if not is_whole:
         text = text[: text.rfind(form.new_line.encode()) + 1]
-    if named := _EXCEL.match(text):  # a line for Excel alone
-        return replace(form, delim=named[1].decode(), skip=1), True
+    named = _EXCEL.match(text)  # a line for Excel alone
     found: tuple[str, str, str, str, int, bool] | None = None
     with ScratchFolder() as folder, closing(duckdb.connect(":memory:")) as connection:
         sample = folder.path / "sample.csv"
-        sample.write_bytes(text)
+        sample.write_bytes(text[named.end() :] if named else text)
         with suppress(*DUCKDB_TROUBLE):
             found = connection.execute(_SNIFF, [str(sample)]).fetchone()
     if found is None:
         return form, True
+    if named:
+        found = (named[1].decode(), *found[1:4], found[4] + 1, found[5])
     delim, quote, escape, comment = ("" if mark == "(empty)" else mark for mark in found[:4])
     if len(delim) != 1 or not delim.isascii():
         delim = ","
@@ -247,7 +258,7 @@ def _sniff(path: Path, encoding: str) -> tuple[CsvFormat, bool]:
     return form, found[5]
 
 
-_EXCEL = re.compile(rb"sep=([,;\t|])\r?\n")
+_EXCEL = re.compile(rb"sep=([,;\t|])(?:\r?\n|\r)")
 _SNIFF = """
 SELECT Delimiter, Quote, Escape, Comment, SkipRows, HasHeader FROM sniff_csv($1, sample_size = 5000)
 """
@@ -355,8 +366,12 @@ def _scan(path: Path, form: CsvFormat | None, *, width: int, nulls: tuple[str, .
             for block in tables(stream, range(width), width=width, form=form):
                 ends = [0, *(end for end in _STEPS if end < block.num_rows), block.num_rows]
                 for start, end in pairwise(ends):
-                    connection.register("rows", block.slice(start, end - start))
+                    piece = block.slice(start, end - start)
+                    connection.register("rows", piece)
                     for at, each in enumerate(found):
+                        if end <= _STEPS[0]:
+                            texts = piece.column(at).drop_null().to_pylist()
+                            each.leave_out([text for text in texts if text not in nulls])
                         each.read(connection, str(at), form=form or CsvFormat())
     except MalformedError as error:
         rest = error.lines

@@ -60,7 +60,10 @@ def place(
             else:
                 _make_view(connection, name, file=files[name], kind=kind)
         elif home is None:
-            hint = "Give the database, or give the table a Parquet or CSV file or a folder as its source."
+            hint = (
+                'Name it: --db FILE on the command line, $DPSQL_DB, or dpsql.connect("FILE"). Or write a file as the '
+                'source of the table into the policy: source = "reads.parquet"'
+            )
             reason = f'There is no database in which the table "{name}" could be.'
             raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
         else:

@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpsql.dialects import CsvFormat
@@ -157,6 +157,10 @@ MARKS = st.sampled_from(
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: repr(form.written()))
 @given(st.lists(MARKS, max_size=25).map("".join), st.integers(1, 3), st.sampled_from([1, 2, 3, 7, 1000]))
+@example("\n", 3, 1)
+@example('#,"\r"\n', 2, 1000)
+@example('"a""b" ,1\n', 2, 1000)
+@example('1,"#\n#", "\\"" \n', 3, 2)
 def test_any_text_is_read_as_the_format_says_or_refused(form: CsvFormat, text: str, width: int, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_file, "_BLOCK", block)

@@ -15,8 +15,10 @@ from pyarrow.feather import write_feather
 from support.duckdb_kit import run
 
 from dpsql.curator import check_policy, write_starter
+from dpsql.dialects import CsvFormat
 from dpsql.engines.duckdb import csv_guess
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.sources import Column, CsvFile, digest_versions
 from dpsql.errors import EngineError, PolicyError
 from dpsql.open_engine import list_sources, open_engine
 from dpsql.policy import load_policy
@@ -54,7 +56,7 @@ CASES: dict[str, tuple[str, Line, Row, Code]] = {
     "comment.csv": ("# of 2026\nuser_id,page\n", lambda i: f"{i},p{i % 3}\n", pages, str.encode),
     "comments.csv": ("user_id;page\n", lambda i: f"{i};p{i % 3}\n# {i}\n", pages, str.encode),
     "preamble.csv": ("Report\nby x, y\n\nuser_id;v;w\n", lambda i: f"{i};1;2\n", lambda i: (i, 1, 2), str.encode),
-    "excel.csv": ("sep=;\r\nuser_id;page\r\n", lambda i: f"{i};p{i % 3}\r\n", pages, str.encode),
+    "excel.csv": ("sep=;\r\nuser_id;page\r\n", lambda i: f"{i};'p{i % 3}'\r\n", pages, str.encode),
     "empty_lines.csv": ("\nuser_id,page\n\n", lambda i: f"{i},p{i % 3}\n\n", pages, str.encode),
     "single.csv": ("user_id,v\n", lambda i: f"{i},'it''s, {i}'\n", lambda i: (i, f"it's, {i}"), str.encode),
     "backslash.csv": ("user_id,v\n", lambda i: f'{i},"a \\"{i}\\", b"\n', lambda i: (i, f'a "{i}", b'), str.encode),
@@ -274,6 +276,15 @@ def test_files_in_folders(tmp_path: Path) -> None:
             write_starter(place)
         copy = caught.value.hint.partition("DuckDB: ")[2].rstrip(".")
         assert len(duckdb.execute(copy.removeprefix("COPY (").partition(") TO ")[0]).fetchall()) in {2, 4}
+
+
+def test_another_format_is_other_data(tmp_path: Path) -> None:
+    """Answers that were stored are of the rows as they were read, so a new format is a new version of the data."""
+    (tmp_path / "x.csv").write_text("user_id,v,w\n1,2,3\n")
+    columns, found = (Column("user_id", "BIGINT"), Column("v", "BIGINT")), set()
+    for form in (None, CsvFormat(), CsvFormat(names=("user_id", "w", "v"))):
+        found.add(digest_versions(None, {"x": CsvFile(tmp_path / "x.csv", columns, form)})["x"])
+    assert len(found) == 3
 
 
 def test_the_worker_reads_by_the_format(tmp_path: Path) -> None:
