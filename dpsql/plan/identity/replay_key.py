@@ -41,12 +41,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import date
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
+from itertools import combinations
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
@@ -61,15 +64,19 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     InQuery,
     Joined,
+    Literal,
     Numbered,
     Relation,
     Scan,
+    find_collations,
     is_column,
     join_conjuncts,
     list_scans,
+    split_conjuncts,
 )
 from dpsql.terms import Terms
 
@@ -92,6 +99,8 @@ _RECORDED: dict[
 _RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when stored keys were made, in their order
     Measure: ("aggregate", "argument", "condition", "columns", "bounds"),
 }
+_MOST_FIXED = 3  # conditions `key = constant` that are left out of the rows, one or more at a time
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes that are no text: several labels look alike
 _NUMBER: dict[type, str] = {
     ColumnRef: "relation",
     Scan: "number",
@@ -439,6 +448,58 @@ def _list_relations(relation: Relation) -> _Relations:
 
 def _digest_json(described: object) -> str:
     return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+
+
+# Parts of a query with the rows that it reads, by which one question follows from the answer to another
+_ROWS_FORMAT = "dpsql rows 1"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRows:
+    """Digests of what is measured, and of the keys, each with the rows that it is of; and the keys of one value.
+
+    Some `fixed` keys have one value each by WHERE, which is then left out of the rows.
+    """
+
+    measures: tuple[str, ...]
+    keys: tuple[str, ...]
+    fixed: Mapping[str, object]
+
+
+def list_measured_rows(query: PrivateQuery) -> Iterator[MeasuredRows]:
+    """Yield what a query measures, of its own rows first, and then of those without conditions `key = constant`."""
+    where = split_conjuncts(query.body.where)
+    values = [(part, *fixed) for part in where if (fixed := _read_fixed(part)) is not None][:_MOST_FIXED]
+    for number in range(len(values) + 1):
+        for chosen in combinations(values, number):
+            out = [part for part, _, _ in chosen]
+            body = replace(query.body, where=join_conjuncts([part for part in where if part not in out]))
+            rows = query.table, query.unit_name, body, query.unit, query.protected
+            parts = (*query.measures, *query.keys, *(key for _, key, _ in chosen))
+            found = [hashlib.sha256(_write((_ROWS_FORMAT, *rows, part)).encode("ascii")).hexdigest() for part in parts]
+            measured, keyed = len(query.measures), len(query.measures) + len(query.keys)
+            given = dict(zip(found[keyed:], (value for _, _, value in chosen), strict=True))
+            yield MeasuredRows(tuple(found[:measured]), tuple(found[measured:keyed]), given)
+
+
+def _read_fixed(condition: Expression) -> tuple[Expression, object] | None:
+    """Return the expression to which a condition leaves one value, and this value as the key of a group has it.
+
+    None for other conditions, and for types of which equal values can look different.
+    """
+    match condition:
+        case Call(function="is_null", arguments=(key,)):
+            return key, None
+        case Call(function="=", arguments=(Literal() as literal, key) | (key, Literal() as literal)):
+            family, value = key.type.family, literal.value
+            if key.type != literal.type or value is None or find_collations(key):
+                return None
+            if family is Family.DATE:  # as the number of the day, which `list_values` returns
+                with suppress(ValueError):
+                    return key, (date.fromisoformat(str(value)) - date(1970, 1, 1)).days
+            elif family in {Family.BOOLEAN, Family.INTEGER} or (family is Family.TEXT and UNREADABLE not in str(value)):
+                return key, value
+    return None
 
 
 # Readings: what a statement means otherwise than in 0.11

@@ -39,6 +39,7 @@ from dpsql.receipt import REREAD
 from dpsql.report.balance import describe_outcome
 from dpsql.report.forecast import (
     describe_at_most,
+    describe_offer,
     describe_plans,
     describe_together,
     forecast,
@@ -246,19 +247,22 @@ def preview_cost(session: Session, text: str) -> Preview:
     reading = f"Read as {clause}. " if clause.implied else ""
     if plan.stored and not plan.fresh:
         words = "Answered before: asking again shows that answer and costs nothing."
+        if plan.reused is not None:
+            words = f"{plan.reused.words[0].upper()}{plan.reused.words[1:]}: asking shows it and costs nothing."
         return Preview("stored", reading + words, facts=facts)
     balance = balance.of(plan.charged_values)
     fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
     most, rest = describe_at_most(worst, balance), format_percent(balance.percent_left)
     warnings += tuple(value for name, value in fits.facts() if name == "consent")
+    offer = describe_offer(plan) and f" {describe_offer(plan).strip()}"
     if not fits.at_worst:
-        words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left."
+        words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left.{offer}"
         return Preview("short", reading + words, warnings, facts=facts)
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     if plan.reread and not plan.stored:
         again = f"{REREAD[0].upper()}{REREAD[1:]}. "
-    words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left."
+    words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left.{offer}"
     rise = balance.measure(worst)
     used = [Part("already used", 1 - balance.left), Part("this, at most,", rise.share, now=True)]
     meter = Meter("budget", Fraction(1), used, max(Fraction(0), balance.left - rise.share))
