@@ -299,9 +299,8 @@ def _plan_again(session: Session, name: str, *, sql: str) -> list[Plan]:
 # Part 2: totals that agree with their parts.
 
 _Set = frozenset[int]  # of keys, by their numbers
-_Cells = Mapping[
-    _Set, Any
-]  # of each set an array of numbers, with one axis for each key and length 1 where it has none
+# For each set an array of numbers with one axis for each key, of length 1 for a key that the set does not have.
+_Cells = Mapping[_Set, Any]
 _OUTER = frozenset(["LEFT", "RIGHT", "FULL"])
 _WIDTH = 38  # digits of a DECIMAL
 
@@ -569,9 +568,9 @@ def fit_totals(drawn: _Cells, weights: Mapping[_Set, Any], *, sizes: Sequence[in
     """Return numbers of all combinations of values whose sums are nearest to the `drawn` ones of each set of keys.
 
     Nearest in least squares by the `weights` of the sets, exact for fractions. Of a table over all keys the part that
-    depends on some of them alone, and on no fewer, is orthogonal to the other parts, in every set, and each set with
-    these keys tells it, n times as large where n combinations add up to one of its groups. So each is a mean of what
-    the sets tell (`maths.md` 10.8). Parts that the same sets tell have one mean, and are taken together.
+    depends on some of them alone, and on no fewer, is orthogonal to the other parts, in every set. Each set with these
+    keys has it, n times as large where n combinations add up to one of its groups, so the best estimate is a weighted
+    mean over these sets (`maths.md` 10.8). Parts that the same sets have share one mean, and are taken together.
     """
     shared = set(drawn)
     while True:  # all that some of the sets have in common
@@ -580,13 +579,13 @@ def fit_totals(drawn: _Cells, weights: Mapping[_Set, Any], *, sizes: Sequence[in
             break
         shared |= more
     whole, found = math.prod(sizes), np.zeros(sizes, next(iter(drawn.values())).dtype)
-    told = {chosen: dict[_Set, Any]() for chosen in drawn}
+    known = {chosen: dict[_Set, Any]() for chosen in drawn}
     for part in sorted(shared, key=len):
         among = [chosen for chosen in drawn if part <= chosen]
         for chosen in among:
             mean = _add_up(drawn[chosen], part) / (_size(sizes, chosen) // _size(sizes, part))
-            told[chosen][part] = mean - sum(each for less, each in told[chosen].items() if less < part)
-        sums = sum(weights[chosen] * told[chosen][part] for chosen in among)
+            known[chosen][part] = mean - sum(each for less, each in known[chosen].items() if less < part)
+        sums = sum(weights[chosen] * known[chosen][part] for chosen in among)
         found = found + sums / sum(weights[chosen] * (whole // _size(sizes, chosen)) for chosen in among)
     return found
 

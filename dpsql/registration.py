@@ -69,6 +69,7 @@ def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     if not isinstance(table, PrivateTable):
         return found
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    _check_columns(policy, f"{place}.not_null", names=table.not_null, stored=stored)
     rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
     for column, bounds in table.bounds.columns:
         _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
@@ -79,7 +80,8 @@ def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
-    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums))
+    present = tuple(stored[ascii_lower(column)].name for column in table.not_null)
+    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums), not_null=present)
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)

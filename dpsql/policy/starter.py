@@ -529,6 +529,7 @@ def _bounds(decision: Decision) -> Iterator[str]:
     if time:
         days = "{ first = 2025-01-01, last = 2026-12-31 }"
         yield f"# calendar = {{ {_key(time)} = {days} }}  # days of a time series without bounds in WHERE"
+        yield f"# not_null = [{quote(time)}]  # columns that are never NULL: no group of NULL is listed for them"
     yield from _AFTER_BOUNDS
 
 

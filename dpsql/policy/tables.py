@@ -27,6 +27,7 @@ from dpsql.policy.validation import (
     check_count,
     check_materialized,
     check_name,
+    check_not_null,
     check_path,
     check_population,
     check_single_valued,
@@ -299,7 +300,8 @@ _MATERIALIZED = "materialized"
 _BOUNDS = "bounds"
 _CALENDAR = "calendar"
 _BUDGET_BY = "budget_by"
-_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR, _BUDGET_BY)  # keys of private tables
+_NOT_NULL = "not_null"
+_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR, _BUDGET_BY, _NOT_NULL)  # keys of private tables
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -311,24 +313,25 @@ class PrivateTable:
     "customer_id -> customers.id": a row then belongs to the customer whom it names. Analysts can use the column of the
     unit under its own name. Rows without a unit are not counted.
 
-    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the order
-    of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may set a
-    smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so many
-    units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
+    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the
+    order of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may
+    set a smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so
+    many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
     `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value, the engine counts a
-    unit under one value only, for all data; with one that releases all groups at once, a unit may count under several,
-    which the price includes. `population` is a public estimate of the number of units: queries for more keys than it
-    makes likely are warned of, and the guarantee does not depend on it. For each set of columns in `materialized`,
-    `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its rows and sums
-    where `bounds` has them, and queries that need no other columns read these in place of the rows. `bounds` say how
-    much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so
-    many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below; "each", such as
-    {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says the first and the
-    last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time
-    series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the whole
-    budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to them
-    alone; one table of a policy may have it. `csv` has the format of the file where it is not that of RFC 4180, such as
-    {"delim": ";"}.
+    unit under one value only, for all data; with one that releases all groups at once, a unit may count under
+    several, which the price includes. `population` is a public estimate of the number of units: queries for more keys
+    than it makes likely are warned of, and the guarantee does not depend on it. For each set of columns in
+    `materialized`, `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its
+    rows and sums where `bounds` has them, and queries that need no other columns read these in place of the rows.
+    `bounds` say how much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*)
+    counts at most so many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below;
+    "each", such as {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says
+    the first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12,
+    31)}}, which time series without bounds in WHERE have: a public choice. With `budget_by`, each value of that
+    column has the whole budget: a query WHERE the column is one of some constants counts only units of these values,
+    and is charged to them alone; one table of a policy may have it. The columns in `not_null` are never NULL: no
+    group of NULL is listed for them, and rows that have NULL in them all the same are not counted there. `csv` has
+    the format of the file where it is not that of RFC 4180, such as {"delim": ";"}.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -346,6 +349,7 @@ class PrivateTable:
     bounds: Bounds
     calendar: tuple[CalendarDays, ...]
     budget_by: str | None
+    not_null: tuple[str, ...]
     csv: CsvFormat | None
     types: tuple[str, ...] | None = field(init=False)
 
@@ -364,6 +368,7 @@ class PrivateTable:
         bounds: Bounds | Mapping[str, int | Mapping[str, Number | Mapping[str, Number]]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
+        not_null: Sequence[str] = (),
         csv: GivenFormat = None,
     ) -> None:
         if isinstance(privacy_unit, list | tuple):
@@ -384,6 +389,7 @@ class PrivateTable:
         fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
         fill(self, bounds=check_bounds(bounds))
         fill(self, calendar=check_calendar(calendar))
+        fill(self, not_null=check_not_null(not_null, self.columns))
         fill(self, budget_by=check_budget_by(budget_by, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
@@ -532,6 +538,7 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
                 bounds=bounds,
                 calendar=calendar,
                 budget_by=budget_by,
+                not_null=section.texts(_NOT_NULL) or (),
                 csv=csv,
                 **counts,
             )

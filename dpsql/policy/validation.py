@@ -238,6 +238,21 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
     return names
 
 
+def check_not_null(values: Sequence[str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the columns that are never NULL, each once; they exist for analysts, as far as is known."""
+    place = "not_null"
+    if not isinstance(values, list | tuple):
+        raise wrong_type("a list of texts", values, place=place)
+    names = check_names(values, place)
+    for name in names:
+        if columns is not None and fold(name) not in map(fold, columns):
+            hint = "Name columns of this table that analysts see."
+            raise PolicyError(
+                "policy-columns", f'The column "{name}" is not among the columns.', hint=hint, place=place
+            )
+    return names
+
+
 def check_budget_by(value: str | None, columns: tuple[str, ...] | None, *, unit: str | None) -> str | None:
     """Return the column whose values have a budget each, or None: another one than the unit, of a table that has it."""
     place = "budget_by"

@@ -221,6 +221,8 @@ def _list_rules(table: CheckedTable) -> Iterator[str]:
             f"one_value_per_unit = {', '.join(map(spell, table.one_value_per_unit))}: PER one of these costs as one "
             "partition; where each partition has a run of its own, a unit counts in one alone."
         )
+    if table.not_null:
+        yield f"not_null = {', '.join(map(spell, table.not_null))}: no group of NULL is listed for these."
     if table.budget_by is not None:
         column = spell(table.budget_by)
         yield (

@@ -308,7 +308,7 @@ class Service:
         """Return the session of an analyst, to read no private row with; `looking` also waits for a turn."""
         return self._current().session(analyst)
 
-    def answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None = None) -> Answer:
+    def answer(self, analyst: str, act: Callable[[Session, Stop], Result], *, stop: Stop | None = None) -> Result:
         """Answer an analyst's statement by an act on the session; raise as that does.
 
         A free statement is interrupted when the service stops, or soon after `stop` returns True.

@@ -50,8 +50,11 @@ from dpsql.server.http_requests import (
     RequestDispatch,
     StatementBody,
     budget_asked,
+    change_published,
     choose_status,
     find_ledger,
+    list_accounts,
+    list_published,
     name_user,
     parse_form,
     raise_total,
@@ -584,6 +587,39 @@ async def grant(visit: VisitorRequest) -> Response:
     wanted = ApproximateDP(budget.epsilon, budget.delta)
     given = {"before": found.balance.granted, "wanted": wanted, "form": _grant_fields(form)}
     return visit.page("confirm.html", given)
+
+
+async def published(visit: VisitorRequest) -> Response:
+    """Return the page of the published tables, with the form that publishes another."""
+    return await _published_page(visit)
+
+
+async def publish(visit: VisitorRequest) -> Response:
+    """Return the price of publishing, refreshing or dropping a table; do it once that price is confirmed."""
+    gateway, form = visit.dispatch.gateway, {name: value.strip() for name, value in visit.form.items()}
+    try:
+        words, is_done = await visit.dispatch.run(lambda: change_published(gateway, visit.user, given=form))
+    except Error as error:
+        return await _published_page(visit, problem=visit.box(error))
+    if is_done:
+        return await _published_page(visit, done=words)
+    kept = {name: form.get(name, "") for name in ("act", "name", "sql", "comment", "account")}
+    return await _published_page(visit, asked={**kept, "price": words})
+
+
+async def _published_page(
+    visit: VisitorRequest, *, problem: object = None, done: str = "", asked: Mapping[str, str] | None = None
+) -> Response:
+    gateway = visit.dispatch.gateway
+    given = {
+        "tables": await visit.dispatch.run(lambda: list_published(gateway)),
+        "accounts": list_accounts(gateway, visit.user),
+        "form": {name: visit.form.get(name, "") for name in ("name", "sql", "comment")},
+        "problem": problem,
+        "done": done,
+        "asked": asked,
+    }
+    return visit.page("published.html", given)
 
 
 async def refusals(visit: VisitorRequest) -> Response:

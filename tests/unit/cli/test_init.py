@@ -110,7 +110,8 @@ BOUNDS = """\
 TIMED = BOUNDS.replace(
     "# min_units",
     "# calendar = { created_at = { first = 2025-01-01, last = 2026-12-31 } }"
-    "  # days of a time series without bounds in WHERE\n# min_units",
+    "  # days of a time series without bounds in WHERE\n"
+    '# not_null = ["created_at"]  # columns that are never NULL: no group of NULL is listed for them\n# min_units',
 )
 HOSTILE = [
     "two words",

@@ -570,6 +570,14 @@ def test_whose_rows_a_table_holds() -> None:
     }
 
 
+def test_columns_that_are_never_null_are_checked() -> None:
+    assert PrivateTable("u", ["u", "Land"], not_null=["land", "u"]).not_null == ("land", "u")
+    for given, code in [(["town"], "policy-columns"), (["u", "U"], "policy-columns"), ("land", "policy-type")]:
+        with pytest.raises(PolicyError) as caught:
+            PrivateTable("u", ["u", "land"], not_null=given)
+        assert (caught.value.code, caught.value.place) == (code, "not_null")
+
+
 def test_columns_of_one_value_per_unit_are_checked() -> None:
     assert PrivateTable("u").one_value_per_unit == ()
     assert PrivateTable("u", ["u", "Land"], one_value_per_unit=["land"]).one_value_per_unit == ("land",)
