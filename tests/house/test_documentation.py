@@ -154,7 +154,8 @@ def test_every_mechanism_is_documented_and_no_other() -> None:
 
 def test_every_function_is_documented() -> None:
     page = (REFERENCE / "sql" / "functions.md").read_text()
-    assert [name for name in sorted(FUNCTIONS) if f"`{name}`" not in page] == []
+    todo = "Run python docs/generate, which writes docs/reference/sql/functions.md."
+    assert [name for name in sorted(FUNCTIONS) if f"`{name}`" not in page] == [], todo
 
 
 def test_every_page_of_the_sql_reference_is_linked_from_its_index() -> None:
