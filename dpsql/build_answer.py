@@ -135,7 +135,8 @@ def _build_receipt(
     drawn, query, total, by = released.terms, plan.query, released.terms.total, own.terms.budget_by
     answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
     bounds = ""
-    if drawn.bounded_by is not None or not query.counts_units_alone:
+    has_own_bounds = plan.reused is None or not plan.reused.is_sum  # else each group had them, as its words say
+    if drawn.bounded_by is not None or (not query.counts_units_alone and has_own_bounds):
         bounds = describe_bounds(query, drawn.bounded_by)
     if query.quantiles:
         bounds = "; ".join(filter(None, [bounds, describe_quantiles(plan, released)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -50,7 +50,7 @@ def write_starter(
 ) -> StarterPolicy:
     """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or a URL.
 
-    No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
+    No row is read but those of CSV files, whose format and types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. `options` are those of the engine at a URL. Raises `EngineError`.
     """
     from dpsql.engines import load_libraries
@@ -72,14 +72,17 @@ def write_starter(
         from dpsql.registration import describe_address
 
         return starter(Found(place, describe_address(place)))
-    path = Path(place)
-    if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
-        from dpsql.registration import describe_files
+    from dpsql.registration import describe_files, is_table_file
 
+    path = Path(place)
+    if path.is_dir() or is_table_file(path):
         return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
     from dpsql.engines.duckdb.catalog import describe_schema
     from dpsql.policy.starter import policy_names
+    from dpsql.policy.validation import refuse_file
 
+    if path.suffix.lower() not in _DATABASES and path.is_file() and not _is_duckdb(path):
+        raise refuse_file(path, place=str(path))
     schema = describe_schema(path)
     names = policy_names([table.key for table in schema.tables])
     found = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
@@ -87,6 +90,15 @@ def write_starter(
     unnamed += [(*table.key, each.name) for table in schema.tables for each in table.columns if "\0" in each.name]
     unread = tuple(map(".".join, schema.unread))
     return starter(Found(path.name, found, tuple(map(".".join, unnamed)), unread=unread))
+
+
+_DATABASES = ("", ".db", ".ddb", ".duckdb")  # endings of database files; others may have any name
+
+
+def _is_duckdb(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
+    return False
 
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
@@ -205,7 +217,7 @@ def _raise_total(
     ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str, policy: Policy | None = None
 ) -> tuple[ApproximateDP, Periods | None]:
     """Raise the total as `grant` does; warn before where accounts of a policy have less delta after it."""
-    from dpsql.accounting import ApproximateDP, Periods
+    from dpsql.accounting import ApproximateDP, Periods, describe_periods
     from dpsql.terms import compute_budget, describe_falling_shares
 
     total = ApproximateDP(budget.epsilon, budget.delta)
@@ -215,6 +227,11 @@ def _raise_total(
         if falling:
             warnings.warn(falling, stacklevel=3)
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
+        known = None if record.calendar is None else record.calendar.periods
+        if before == total and periods in {None, known}:
+            reason = f"The ledger has the total {total} {describe_periods(known)} already, so that nothing is granted."
+            hint = "Write the larger epsilon into [budget] of the policy first, and run this again."
+            raise UsageError("grant-nothing", reason, hint=hint)
         record.grant(compute_budget(total, record.certified.certificate), total, note=note, periods=periods)
         calendar = record.calendar
         return before, None if calendar is None else calendar.periods
@@ -257,7 +274,9 @@ def bump(ledger: str | Path | DatabaseUrl, *, note: str) -> int:
         return record.bump(note)
 
 
-def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = None) -> Spending:
+def read_spending(
+    policy: Policy | str | Path | None, *, analyst: str | None = None, ledger: str | Path | None = None
+) -> Spending:
     """Return what was spent of a policy's ledger, by whom and on which queries, or by one analyst alone.
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
@@ -267,7 +286,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
 
     known = load_policy(policy)
     compute_terms = Terms.of_total if analyst is None else partial(Terms.of_policy, analyst=analyst)
-    record, terms = open_budget(known.ledger, known, compute_terms=compute_terms)
+    record, terms = open_budget(ledger or known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)

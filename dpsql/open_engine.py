@@ -287,7 +287,7 @@ def _check_database(database: object, policy: Policy) -> None:
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
-    if isinstance(database, str | Path) and str(database).lower().endswith((".parquet", ".csv")):
+    if isinstance(database, str | Path) and str(database).lower().endswith((".parquet", ".csv", ".tsv")):
         reason = "These are files of one table, and not a database."
         hint = "Name them under the table in the policy, as its source, and leave the database out."
         raise UsageError("database", reason, hint=hint)
@@ -425,4 +425,4 @@ def _find_table_source(name: str, table: Table, *, elsewhere: bool) -> Path | Cs
         from dpsql.engines.lakes import find_folder
 
         return find_folder(table.source, place=f"table {name}")
-    return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))
+    return CsvFile(table.source, tuple(map(Column, table.columns, table.types)), table.csv)

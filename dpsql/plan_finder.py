@@ -101,9 +101,8 @@ class PlanFinder:
             if stored_before is not None:
                 plan, stored = nameless, stored_before
         if stored is None and not plan.fresh:
-            longer = [] if plan.series is None else self.names.list_longer(*plan.series)
-            if longer or self.names.earlier_keys():
-                plan, stored = self._find_otherwise(query, plan, longer=longer)
+            if self.names.has_answers():
+                plan, stored = self._find_otherwise(query, plan)
             if plan.earlier_key:  # it is not returned, but said: the statement means something else today
                 answer = self.own.ledger.stored(plan.earlier_key, self.own.account)
                 is_reread = answer is not None and planning.is_of_0_11(answer)
@@ -148,42 +147,51 @@ class PlanFinder:
                 return similar  # of another query it is refused, and not charged again in silence
         return stored
 
-    def _find_otherwise(
-        self, query: PrivateQuery, plan: planning.Plan, *, longer: Sequence[tuple[int, str]]
-    ) -> tuple[planning.Plan, bytes | None]:
+    def _find_otherwise(self, query: PrivateQuery, plan: planning.Plan) -> tuple[planning.Plan, bytes | None]:
         """Return what an earlier version stored for a question, or a stored answer from which that to it follows.
 
-        The `longer` answers are named by their k and key. What is found comes with its plan; without it the plan is
-        that of the question, and may have an answer that is offered.
+        What is found comes with its plan; without it the plan is that of the question, and may have an answer that is
+        offered.
         """
         if self.names.earlier_keys():
             before = self._find_before_0_11(query, plan)
             if before.stored is not None:
                 return before.plan, before.stored
-        if plan.reuses is not False:
-            return self._find_derived(query, plan, longer=longer)
-        return plan, None
+        if plan.reuses is False:
+            return plan, None
+        derived = self._take_first_rows(query, plan) if query.clause.shape == "top" else self._take_cells(plan)
+        if derived is None:
+            return plan, None
+        if derived.is_given or plan.reuses:
+            return derived.plan, derived.stored
+        return replace(plan, offered=derived.plan.reused), None
 
-    def _find_derived(
-        self, query: PrivateQuery, plan: planning.Plan, *, longer: Sequence[tuple[int, str]]
-    ) -> tuple[planning.Plan, bytes | None]:
-        """Return the plan with the stored answer whose first rows answer it; else with one that is offered."""
+    def _take_first_rows(self, query: PrivateQuery, plan: planning.Plan) -> planning.DerivedAnswer | None:
+        """Return the first rows of a longer answer: of one that is given, or else of one that is offered."""
         offered: planning.DerivedAnswer | None = None
-        for k, key in longer:
+        has_counts = query.releases_counts
+        for k, key in () if plan.series is None else self.names.list_longer(*plan.series, has_counts=has_counts):
             stored = self.own.ledger.stored(key, self.own.account)  # on this version of the data
             if stored is None:
                 continue
             derived = planning.take_first_rows(
-                plan, stored, k=k, key=key, build_nameless=lambda: self.build(replace(query, names=None))
+                plan, stored, k=k, build_nameless=lambda: self.build(replace(query, names=None))
             )
             if derived is not None and derived.is_given:
-                return derived.plan, stored
+                return derived
             offered = offered or derived
-        if offered is None:
-            return plan, None
-        if plan.reuses:
-            return offered.plan, offered.stored
-        return replace(plan, offered=offered.plan.reused), None
+        return offered
+
+    def _take_cells(self, plan: planning.Plan) -> planning.DerivedAnswer | None:
+        """Return an answer from released numbers: one that is given if there is one, of the least noise, the newest."""
+        best: planning.DerivedAnswer | None = None
+        is_measured = plan.query.releases_counts and not plan.query.quantiles
+        for rows, key in self.names.list_measured(plan.query) if is_measured else ():
+            stored = self.own.ledger.stored(key, self.own.account)  # on this version of the data
+            found = None if stored is None else planning.take_cells(plan, rows, stored=stored)
+            if found is not None and (best is None or found.rank <= best.rank):
+                best = found
+        return best
 
     def mark_reread(self, parts: list[PlannedQuery], queries: Sequence[PrivateQuery]) -> list[PlannedQuery]:
         """Return the parts, with a mark on those that 0.11 answered when it read the text otherwise, as `queries`."""

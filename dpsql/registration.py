@@ -18,7 +18,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.dialects import DUCKDB
+from dpsql.dialects import DUCKDB, quote_text
 from dpsql.engines import Column, Engine, ListedTable, RemoteEngine, find_data_version
 from dpsql.engines.base import show_adapter_errors
 from dpsql.engines.duckdb.catalog import describe_file
@@ -29,7 +29,9 @@ from dpsql.policy import Budget, DataSource, Policy, PrivateTable, PublicTable, 
 from dpsql.policy.starter import FoundColumn, FoundTable
 from dpsql.policy.tables import ColumnBounds, find_owner, find_target, shadowed
 from dpsql.policy.tables import TableLink as Declared
+from dpsql.policy.validation import is_csv
 from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import DATE, TIMESTAMP, Family, Type, find_read_type, parse_type, set_collations
 from dpsql.sql.lexer import ascii_lower
 
@@ -67,6 +69,7 @@ def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     if not isinstance(table, PrivateTable):
         return found
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    _check_columns(policy, f"{place}.not_null", names=table.not_null, stored=stored)
     rows, sums = table.bounds.rows, list[tuple[str, Fraction, Fraction]]()
     for column, bounds in table.bounds.columns:
         _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
@@ -77,7 +80,8 @@ def _find_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     calendar = tuple((stored[ascii_lower(days.column)].name, days.first, days.last) for days in table.calendar)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=[*names, table.privacy_unit or ""], stored=stored)
-    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums))
+    present = tuple(stored[ascii_lower(column)].name for column in table.not_null)
+    found = replace(found, calendar=calendar, rows=rows, bounds=tuple(sums), not_null=present)
     owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
@@ -229,11 +233,13 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
     for name in names:
         if ascii_lower(name) not in stored:
             reason = f'The table has no column "{name}".'
-            hint = "Names are compared without regard to ASCII case; columns that differ only in case are left out."
+            near = propose_name(name, [column.name for column in stored.values()])
+            hint = (
+                f"{near}Names are compared without regard to ASCII case; columns that differ only in case are left out."
+            )
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))
 
 
-_FILES = {".parquet", ".csv"}
 _STATE = "dpsql_state"  # table of every schema that `dpsql materialize` writes
 
 
@@ -247,26 +253,57 @@ def describe_files(path: Path, beside: Path) -> tuple[FoundTable, ...]:
         return (_describe_file(path, beside),)
     if (path / "_delta_log").is_dir() or (path / "metadata").is_dir():
         return (_describe_folder(path, beside),)
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _FILES and file.is_file())
-    tables = tuple(_describe_file(file, beside) for file in files)
+    files = sorted(file for file in path.iterdir() if is_table_file(file) and file.is_file())
+    tables = _name_apart([_describe_file(file, beside) for file in files])
     is_whole = len(tables) > 1 and all(file.suffix.lower() == ".parquet" for file in files)
     if is_whole and len({table.columns for table in tables}) == 1:
         return (_describe_folder(path, beside),)
     if not tables and any(path.rglob("*.parquet")):
         return (_describe_folder(path, beside),)
     if not tables:
+        below = next(filter(is_csv, path.rglob("*")), None)
         hint = "Name a DuckDB file, a Parquet or CSV file, a folder of them, or the URL of an engine."
+        if below is not None:
+            pattern = quote_text(path / "**" / f"*{below.suffix}")
+            target = quote_text(f"{path.resolve().name}.parquet")
+            hint = f"Name one of the folders below it, or make one table in DuckDB: COPY (FROM {pattern}) TO {target}."
         raise EngineError("source-missing", "The folder holds no Parquet and no CSV file.", hint=hint, place=str(path))
     return tables
 
 
+def is_table_file(path: Path) -> bool:
+    """Say whether the name of a file is that of one table."""
+    return path.suffix.lower() == ".parquet" or is_csv(path)
+
+
+def _name_apart(tables: list[FoundTable]) -> tuple[FoundTable, ...]:
+    """Return the tables with a name of its own for each: files may differ in their endings alone."""
+    seen: Counter[str] = Counter()
+    found = []
+    for table in tables:
+        seen[table.name] += 1
+        number = seen[table.name]
+        found.append(replace(table, name=f"{table.name}_{number}") if number > 1 else table)
+    return tuple(found)
+
+
 def _describe_file(path: Path, beside: Path) -> FoundTable:
+    name, source = _name_table(path.name.partition(".")[0]), _write_path(path, beside)
     if not path.is_file():
         hint = "Check the path."
+        if "*" in path.name:
+            target = quote_text(f"{path.resolve().parent.name}.parquet")
+            hint = (
+                f"Name one file or a folder, or make one table in DuckDB: COPY (FROM {quote_text(path)}) TO {target}."
+            )
         raise EngineError("source-missing", f'There is no file "{path.name}".', hint=hint, place=str(path))
-    columns = tuple(map(describe_column, describe_file(path)))
-    source = _write_path(path, beside)
-    return FoundTable(_name_table(path.stem), columns, source=source, guessed=path.suffix.lower() == ".csv")
+    if not is_csv(path):
+        return FoundTable(name, tuple(map(describe_column, describe_file(path))), source=source)
+    from dpsql.engines.duckdb.csv_guess import guess_csv  # start-up: Arrow
+
+    guess = guess_csv(path)
+    columns = tuple(replace(describe_column(each), note=guess.notes.get(each.name, "")) for each in guess.columns)
+    return FoundTable(name, columns, source=source, guessed=True, csv=guess.form)
 
 
 def _describe_folder(path: Path, beside: Path) -> FoundTable:

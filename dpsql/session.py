@@ -43,7 +43,7 @@ from dpsql.report.stored_tables import StoredTables, digest_question, find_name,
 from dpsql.session_dependencies import SessionDependencies
 from dpsql.sql.analysis import analyze as analysis
 from dpsql.sql.ir import statements
-from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.lexer import ParameterValues
 from dpsql.terms import Terms
 
@@ -72,6 +72,7 @@ class Session:
         "_closed",
         "_dependencies",
         "_free_answers",
+        "_listed",
         "_plans",
         "_policy_tables",
         "_stored",
@@ -92,6 +93,7 @@ class Session:
         self._plans = PlanFinder(own, self._free_answers, names, salts)
         self._answers: planning.AnswerCache[Answer] = planning.AnswerCache(own.ledger)
         self._charged: planning.AnswerCache[tuple[View, list[planning.Plan]]] = planning.AnswerCache(own.ledger)
+        self._listed: tuple[Hashable, tuple[Table, ...]] = (None, ())  # the stored tables, and when
         self._closed = False
 
     def sql(
@@ -623,6 +625,23 @@ def hurry(session: Session) -> None:
     session._dependencies.ledger.hurry()  # noqa: SLF001 - the same module
 
 
+def list_stored(session: Session) -> tuple[Table, ...]:
+    """Return the tables that the ledger stores for an analyst: published ones, and answers under a name."""
+    session._check_open()  # noqa: SLF001 - the same module
+    stamp = session._dependencies.ledger.stamp()  # noqa: SLF001 - the same module
+    session._read_stored_tables(stamp)  # noqa: SLF001 - the same module
+    listed = session._dependencies.catalog.list_tables()  # noqa: SLF001 - the same module
+    session._listed = stamp, tuple(each for each in listed if each.stored_kind)  # noqa: SLF001 - the same module
+    return session._listed[1]  # noqa: SLF001 - the same module
+
+
+def peek_stored(session: Session) -> tuple[Table, ...] | None:
+    """Return what `list_stored` returned if that is still right, else None; never wait."""
+    stamp, tables = session._listed  # noqa: SLF001 - the same module
+    now = session._dependencies.ledger.peek_stamp()  # noqa: SLF001 - the same module
+    return tables if stamp is not None and stamp == now else None
+
+
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:
     """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
 
@@ -644,3 +663,26 @@ def find_ledger(session: Session) -> tuple[Ledger, str | None]:
     """Return the ledger of a session, and the account that its queries are charged to, for the acts of a curator."""
     own = session._dependencies  # noqa: SLF001 - the same module
     return own.ledger, own.account
+
+
+def recompute(
+    session: Session,
+    text: str,
+    *,
+    change: Callable[[Sequence[planning.Plan], Sequence[planning.Release]], Sequence[pa.Table] | None],
+) -> pa.Table | None:
+    """Return the table of a statement of several releases, all stored, with other tables in their place.
+
+    None where `change` returns none, and where the SELECT around them cannot be computed from what it returns.
+    """
+    own, free = session._dependencies, session._free_answers  # noqa: SLF001 - the same module
+    statement = session._analyze(text, ())  # noqa: SLF001
+    parts = [session._plans.find(query) for query in session._list_inners(statement)]  # noqa: SLF001
+    stored = [(part.plan, planning.unpack(part.plan, part.stored)) for part in parts if part.stored is not None]
+    if not isinstance(statement, statements.OuterSelect) or len(stored) < len(parts):
+        return None
+    tables = change([plan for plan, _ in stored], [released for _, released in stored])
+    if tables is not None:
+        with suppress(errors.EngineError):
+            return free.bind_view(statement).fetch(free.answer).compute(tables, own.evaluator)[0]
+    return None

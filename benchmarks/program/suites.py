@@ -48,6 +48,7 @@ SUITES = (
     "exp3",
     "certificates",
     "budget_by",
+    "reuse",
     "statistics",
     # both, beside others
     "peers",

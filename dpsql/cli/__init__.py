@@ -70,6 +70,9 @@ def _add_all(command: Command, options: Sequence[Callable[[Command], Command]]) 
     return command
 
 
+_LEDGER = click.option("--ledger", help="Ledger to use instead of the one in the policy.")
+
+
 def _add_statement_options(command: Command) -> Command:
     """Add the argument and options that `query` and `explain` share."""
     text = "Text value for the next ? in the statement (not for TOP ?); repeat for more."
@@ -80,6 +83,7 @@ def _add_statement_options(command: Command) -> Command:
             curator.POLICY,
             curator.DATABASE,
             _ANALYST,
+            _LEDGER,
             click.option("--param", "-p", "parameters", multiple=True, help=text),
             _IMPLICIT,
             _add_format("Output format; csv and arrow write the receipt to stderr."),
@@ -96,7 +100,7 @@ def _add_session_options(command: Command) -> Command:
             click.argument("database", metavar="[DB]", required=False, type=curator.PATH, help=file),
             curator.POLICY,
             _ANALYST,
-            click.option("--ledger", help="Ledger to use instead of the one in the policy."),
+            _LEDGER,
             click.option("--isolation", help="Set to process to open the data in a separate process."),
             _IMPLICIT,
             _CONSENT,
@@ -153,6 +157,7 @@ def query(  # noqa: PLR0913 - the options of the command
     *,
     db: Path | None,
     analyst: str | None,
+    ledger: str | None,
     parameters: Sequence[str],
     implicit: bool | None,
     consent: bool | None,
@@ -169,7 +174,7 @@ def query(  # noqa: PLR0913 - the options of the command
     check_output(output)
     if quote_formulas and output != Format.csv:
         raise click.BadParameter("Write --format csv beside it.", param_hint="--quote-formulas")
-    with _session(db, policy, analyst=analyst) as session:
+    with _session(db, policy, analyst=analyst, ledger=ledger) as session:
         text = read_statement(sql)
         try:
             with show_progress(session):
@@ -230,6 +235,7 @@ def explain(  # noqa: PLR0913 - the options of the command
     *,
     db: Path | None,
     analyst: str | None,
+    ledger: str | None,
     parameters: Sequence[str],
     implicit: bool | None,
     verbose: bool,
@@ -238,7 +244,7 @@ def explain(  # noqa: PLR0913 - the options of the command
     """Show the plan of a query and its maximum cost. Reads no rows and is free."""
     from dpsql.cli.show import write_plans
 
-    with _session(db, policy, analyst=analyst) as session:
+    with _session(db, policy, analyst=analyst, ledger=ledger) as session:
         plans = session.explain_all(read_statement(sql), parameters, implicit=implicit)
         write_plans(plans, session.budget, layout=output, is_verbose=verbose)
 
@@ -247,14 +253,16 @@ def explain(  # noqa: PLR0913 - the options of the command
 @curator.POLICY
 @_UNUSED_DATABASE
 @click.option("--analyst", help="Show only the budget and queries of this analyst.")
+@_LEDGER
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
 @click.option("--details", is_flag=True, help="Show amounts in rho and delta, or in what the certificate counts.")
 @_add_format("Output format; csv and arrow hold the totals only.")
-def budget(
+def budget(  # noqa: PLR0913 - the options of the command
     policy: Path | None,
     *,
     db: Path | None,  # noqa: ARG001 - 0.3 required it
     analyst: str | None,
+    ledger: str | None,
     last: int,
     details: bool,
     output: Format,
@@ -263,7 +271,7 @@ def budget(
     from dpsql.cli.show import write_spending
     from dpsql.curator import read_spending
 
-    write_spending(read_spending(policy, analyst=analyst), output, last=last, details=details)
+    write_spending(read_spending(policy, analyst=analyst, ledger=ledger), output, last=last, details=details)
 
 
 @app.command()
@@ -329,7 +337,7 @@ for group in (curator.ledger_app, curator.data_app, curator.user_app):
 
 
 @contextmanager
-def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> Iterator[Session]:
+def _session(db: Path | None, policy: Path | None, *, analyst: str | None, ledger: str | None) -> Iterator[Session]:
     """Open a session for one answer, with the imported modules frozen out of garbage collection.
 
     Collections during the imports and at exit take a fifth of the time of such a start. DuckDB is imported after the
@@ -345,7 +353,7 @@ def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> It
             gc.freeze()
         from dpsql.connect import connect
 
-        with connect(db, policy=policy, analyst=analyst) as session:
+        with connect(db, policy=policy, ledger=ledger, analyst=analyst) as session:
             yield session
     finally:
         if was_enabled:

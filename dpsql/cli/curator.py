@@ -86,7 +86,7 @@ class Layout(StrEnum):
 def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> None:
     """Write a starter policy from a schema. Read it, and complete it by hand.
 
-    The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
+    The command reads no rows but those of CSV files, to guess their format and the types of their columns.
     """
     from dpsql.curator import write_starter
     from dpsql.display import replace_unprintable

@@ -21,7 +21,7 @@ import click
 
 from dpsql.accounting import format_percent
 from dpsql.cli.show import INTERRUPTED, open_console, show_progress, write_answer, write_pairs, write_plans
-from dpsql.completion import WORDS, find_completions, is_complete, items
+from dpsql.completion import WORDS, find_completions, is_complete, items, split
 from dpsql.connect import connect
 from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
@@ -88,6 +88,9 @@ class Shell:
         if item.startswith(".") or item.rstrip(";").lower() in WORDS:
             self._run_command(*_read_command(item))
             return
+        if ends_with_command(item):
+            reason = "A command stands below a statement that has no semicolon, so that neither was run."
+            raise UsageError("shell-command", reason, hint="End the statement with ; and write the command again.")
         started = time.perf_counter()
         with show_progress(self.session):
             answer = self.session.sql(item, implicit=self.implicit, consent=self.consent)
@@ -150,6 +153,14 @@ def _read_command(item: str) -> tuple[str, str]:
         hint = f"Write {f'.{name} {usage}'.strip()}"
         raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
     return name, argument
+
+
+def ends_with_command(text: str) -> bool:
+    """Return whether the last line is a command, below an unfinished statement and outside its quotes."""
+    above, _, last = text.rstrip().rpartition("\n")
+    word = last.strip().rstrip(";").lower()
+    is_command = word in WORDS or word.partition(" ")[0].removeprefix(".") in (COMMANDS if word[:1] == "." else ())
+    return is_command and bool(above.strip()) and not split(f"{above}\n").is_quoted
 
 
 def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
@@ -222,7 +233,7 @@ def open_reader(
 
     def read(status: str) -> str:  # noqa: ARG001 - a line of input has no room for it
         text = input(_PROMPT)
-        while not is_complete(text):
+        while not (is_complete(text) or ends_with_command(text)):
             text += "\n" + input(_MORE)
         return text
 
@@ -257,7 +268,9 @@ def prompt_reader(
         completer=CatalogCompleter(),
         complete_while_typing=False,
         # Enter runs a statement once it is complete
-        multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
+        multiline=Condition(
+            lambda: not (is_complete(text := get_app().current_buffer.text) or ends_with_command(text))
+        ),
         prompt_continuation=_MORE,
         lexer=PygmentsLexer(SqlLexer),
         input=keys,

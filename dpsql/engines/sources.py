@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
-from dpsql.dialects import strip_type_details
+from dpsql.dialects import CsvFormat, strip_type_details
 from dpsql.errors import EngineError, UsageError
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
@@ -76,10 +76,19 @@ class ListedTable:
 
 @dataclass(frozen=True, slots=True)
 class CsvFile:
-    """A CSV file and the columns to load from it with the types they get; what else is in it does not exist."""
+    """A CSV file and the columns to load from it with the types they get; what else is in it does not exist.
+
+    Its format is `form`, or that of RFC 4180.
+    """
 
     path: Path
     columns: tuple[Column, ...]
+    form: CsvFormat | None = None
+
+    def describe(self) -> list[object]:
+        """Return what says how it is read, as JSON has it."""
+        columns = [[column.name, column.type] for column in self.columns]
+        return [columns] if self.form is None else [columns, self.form.written()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +228,9 @@ def digest_versions(database: str | Path | None, sources: Mapping[str, object]) 
         elif source is None and isinstance(database, str | Path):
             # DuckDB's write-ahead log has the rows that are not in the file yet.
             files = Path(database), Path(f"{database}.wal")
-        versions = [list(version[1:]) for version in file_versions(files).values()]
+        versions: list[object] = [list(version[1:]) for version in file_versions(files).values()]
+        if versions and isinstance(source, CsvFile) and source.form is not None:
+            versions.append(source.form.written())
         if versions:
             found[name] = hashlib.sha256(json.dumps(versions).encode()).hexdigest()
     return found

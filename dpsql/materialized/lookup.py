@@ -135,8 +135,9 @@ def list_summed(table: PrivateTable) -> list[tuple[str, Fraction, Fraction]]:
 def describe_schema(source: Source) -> str:
     """Return what says how the files of a source are read, beside these; "" where they say it themselves."""
     match source:
-        case CsvFile(columns=columns):
-            return json.dumps([[column.name, column.type] for column in columns])
+        case CsvFile():
+            columns, *form = source.describe()
+            return json.dumps([columns, *form] if form else columns)
         case Folder(kind=kind, partitions=partitions, fields=fields):
             return json.dumps([kind, partitions, [[each.name, each.type, each.id, each.required] for each in fields]])
     return ""

@@ -1,6 +1,6 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.identity.derived_answers import DerivedAnswer, take_first_rows
+from dpsql.plan.identity.derived_answers import DerivedAnswer, take_cells, take_first_rows
 from dpsql.plan.identity.replay_key import compute_release_key
 from dpsql.plan.identity.stored_release import (
     AnswerCache,
@@ -74,6 +74,7 @@ __all__ = [
     "refuse_retired",
     "release",
     "result_view",
+    "take_cells",
     "take_first_rows",
     "unpack",
 ]

@@ -25,10 +25,14 @@ _SHARED = "share one noisy total of units, if enough rows come back for that to 
 
 @dataclass(frozen=True, slots=True)
 class ReusedAnswer:
-    """A stored answer from which another follows: the key of its question, and in words what is taken of it."""
+    """What is taken of a stored answer, in words, and how it differs from a new answer: by its law or its interval.
 
-    key: str
+    Of a sum of groups each unit had its bounds in each.
+    """
+
     words: str
+    law: str
+    is_sum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +243,8 @@ class Plan(NotebookRepr):
         elif self.reread:
             lines += [("stored", REREAD)]
         if self.offered is not None:
-            law = "free, of another law than a new answer"
-            lines += [("offered", f"{self.offered.words}: {law}; WITH (reuse = true) takes it")]
+            offer = f"{self.offered.words}: free, {self.offered.law}"
+            lines += [("offered", f"{offer}; WITH (reuse = true) takes it")]
         return lines
 
     @property

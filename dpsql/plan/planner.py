@@ -251,7 +251,7 @@ def _adapt_request(mechanism: Mechanism, *, request: MechanismRequest, salts: tu
         known = count_groups(query.domain) or 1
         if isinstance(query.domain, ReleasedDomain):
             known = 1 if query.names is None else query.names.count
-        groups = 1 if _has_one_value(query.key_column, terms) else groups  # as the engine keeps it
+        groups = 1 if has_one_value(query.key_column, terms) else groups  # as the engine keeps it
         groups = None if groups is not None and known <= groups else groups
         if groups != request.max_groups_contributed:
             measures = query.measures if query.releases_counts else ()
@@ -264,7 +264,7 @@ def _adapt_request(mechanism: Mechanism, *, request: MechanismRequest, salts: tu
     if partitions is None or mechanism.per_partition is not PerPartition.EACH:
         return adapted
     # the query's delta is that of the runs that add up; with min_units of all, since in each a small group may pass
-    if _has_one_value(partitions.column, terms):  # each unit then counts in one partition alone
+    if has_one_value(partitions.column, terms):  # each unit then counts in one partition alone
         query = replace(query, partitions=replace(partitions, salts=salts))
     count = len(partitions.values)
     charged = 1 if query.partitions is not partitions or partitions.salts is not None else min(count, groups or count)
@@ -284,7 +284,7 @@ def _check_options(mechanism: Mechanism, query: PrivateQuery) -> None:
             raise Refusal("option", reason, hint=hint, place=option.place)
 
 
-def _has_one_value(column: tuple[str, str] | None, terms: Terms) -> bool:
+def has_one_value(column: tuple[str, str] | None, terms: Terms) -> bool:
     """Return whether the policy says that each unit has one value of a column, as (table, column)."""
     return column is not None and fold(column[1]) in map(fold, terms.tables[column[0]].one_value_per_unit)
 

@@ -85,7 +85,7 @@ _NO_ENGINE = re.compile(
     r"(md|motherduck|ducklake):|(?:s3[an]?|gc?s|r2|https?|hdfs|az|abfss?|wasbs?|file|dbfs|viewfs):/+"
 )
 _COPY = "Write its tables as Parquet, COPY (FROM events) TO 'events.parquet' in DuckDB, and name the files as sources."
-_NO_DUCKDB = re.compile(r".*\.(?:parquet|csv)", re.IGNORECASE | re.DOTALL)
+_NO_DUCKDB = re.compile(r".*\.(?:parquet|[ct]sv(?:\.gz|\.zst)?)", re.IGNORECASE | re.DOTALL)
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
 # `passfile=` is followed by a path, and not by a password.

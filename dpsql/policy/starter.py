@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.dialects import propose_query
+from dpsql.dialects import CsvFormat, propose_query
 from dpsql.policy.model import Budget
 from dpsql.policy.name_evidence import NO_IDS, find_identifier, find_people, judge_name
 from dpsql.policy.settings import Limits
@@ -45,12 +45,13 @@ _MEASURES = frozenset(["DOUBLE", "FLOAT"])
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
-    """A column of the data: whether dpsql computes with its type, and whether the type can name units."""
+    """A column of the data: whether dpsql computes with its type, whether the type can name units, and a note."""
 
     name: str
     type: str
     readable: bool
     may_be_unit: bool
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class FoundTable:
     """A table of the data, its name as a policy writes it, and its keys; the foreign ones lead to such names.
 
     `source` is the path of its file or folder as the policy writes it, "" for a table of a database. The types of a CSV
-    file are `guessed` from its rows.
+    file are `guessed` from its rows, and so is its format, `csv`, where it is not that of RFC 4180.
     """
 
     name: str
@@ -68,6 +69,7 @@ class FoundTable:
     leads_to: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     guessed: bool = False
+    csv: CsvFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +325,7 @@ class StarterPolicy:
         """The rows that were read, in words."""
         guessed = any(decision.table.guessed for decision in self.decisions)
         return (
-            "the first rows of CSV files were read, to guess types, which analysts see."
+            "the rows of CSV files were read, to guess their format, and types, which analysts see."
             if guessed
             else "no row was read."
         )
@@ -392,7 +394,7 @@ def _list_source(source: DataSource, notes: Sequence[str]) -> Iterator[list[str]
 
 def _describe_reading(found: Found) -> str:
     if any(table.guessed for table in found.tables):
-        return "Types of CSV files were guessed from their first rows; no other row was read."
+        return "Formats and types of CSV files were guessed from their rows; no other row was read."
     return "No row was read."
 
 
@@ -472,14 +474,15 @@ def _columns(decision: Decision) -> Iterator[str]:
     typed = decision.table.guessed
     if typed:
         yield f"[tables.{spell(decision.table.name)}.columns]"
-        yield "# the types were guessed from the first rows, and analysts see them: check each"
+        yield "# the types were guessed from the rows, and analysts see them: check each"
     else:
         yield "columns = ["
     for column in columns:
         indent = "" if typed else "    "
         if column.readable or column.name in units:
             entry = f"{_key(column.name)} = {quote(column.type)}" if typed else f"{quote(column.name)},"
-            yield f"{indent}{entry}{_remark(column, decision)}"
+            note = column.note and f"  # {column.note}"
+            yield f"{indent}{entry}{_remark(column, decision)}{note}"
         else:
             yield f"{indent}# {quote(column.name)} is left out: dpsql does not compute with {column.type}"
     if not typed:
@@ -493,9 +496,28 @@ def _key(name: str) -> str:
 def _settings(decision: Decision) -> Iterator[str]:
     """Yield the columns and the bounds; columns with types are a table of TOML, so they come last."""
     if decision.table.guessed:
-        yield from (*_bounds(decision), *_columns(decision))
+        yield from (*_bounds(decision), *_columns(decision), *_format(decision.table))
     else:
         yield from (*_columns(decision), *_bounds(decision))
+
+
+_MARKS = {"\t": r'"\t"', "\r": r'"\r"'}
+
+
+def _format(table: FoundTable) -> Iterator[str]:
+    """Yield how a CSV file is written, for the loader, which guesses nothing."""
+    if table.csv is None:
+        return
+    yield f"[tables.{spell(table.name)}.csv]"
+    yield "# the format was guessed from the rows, too: from now on it is fixed, and a file with other rows is refused"
+    for key, value in {"delim": table.csv.delim, **table.csv.written()}.items():
+        match value:
+            case bool() | int():
+                yield f"{key} = {str(value).lower()}"
+            case tuple():
+                yield f"{key} = [{', '.join(map(quote, value))}]"
+            case _:
+                yield f"{key} = {_MARKS.get(str(value)) or quote(str(value))}"
 
 
 def _bounds(decision: Decision) -> Iterator[str]:
@@ -508,6 +530,7 @@ def _bounds(decision: Decision) -> Iterator[str]:
     if time:
         days = "{ first = 2025-01-01, last = 2026-12-31 }"
         yield f"# calendar = {{ {_key(time)} = {days} }}  # days of a time series without bounds in WHERE"
+        yield f"# not_null = [{quote(time)}]  # columns that are never NULL: no group of NULL is listed for them"
     yield from _AFTER_BOUNDS
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from dpsql.dialects import write_name
+from dpsql.dialects import CsvFormat, write_name
 from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.csv_format import GivenFormat, check_csv
 from dpsql.policy.source import DataSource
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -26,6 +27,7 @@ from dpsql.policy.validation import (
     check_count,
     check_materialized,
     check_name,
+    check_not_null,
     check_path,
     check_population,
     check_single_valued,
@@ -298,7 +300,8 @@ _MATERIALIZED = "materialized"
 _BOUNDS = "bounds"
 _CALENDAR = "calendar"
 _BUDGET_BY = "budget_by"
-_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR, _BUDGET_BY)  # keys of private tables
+_NOT_NULL = "not_null"
+_OPTIONAL = (_SINGLE, _MATERIALIZED, _BOUNDS, _CALENDAR, _BUDGET_BY, _NOT_NULL)  # keys of private tables
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -310,23 +313,25 @@ class PrivateTable:
     "customer_id -> customers.id": a row then belongs to the customer whom it names. Analysts can use the column of the
     unit under its own name. Rows without a unit are not counted.
 
-    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the order
-    of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may set a
-    smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so many
-    units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
+    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the
+    order of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may
+    set a smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so
+    many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
     `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value, the engine counts a
-    unit under one value only, for all data; with one that releases all groups at once, a unit may count under several,
-    which the price includes. `population` is a public estimate of the number of units: queries for more keys than it
-    makes likely are warned of, and the guarantee does not depend on it. For each set of columns in `materialized`,
-    `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its rows and sums
-    where `bounds` has them, and queries that need no other columns read these in place of the rows. `bounds` say how
-    much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*) counts at most so
-    many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below; "each", such as
-    {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says the first and the
-    last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12, 31)}}, which time
-    series without bounds in WHERE have: a public choice. With `budget_by`, each value of that column has the whole
-    budget: a query WHERE the column is one of some constants counts only units of these values, and is charged to them
-    alone; one table of a policy may have it.
+    unit under one value only, for all data; with one that releases all groups at once, a unit may count under
+    several, which the price includes. `population` is a public estimate of the number of units: queries for more keys
+    than it makes likely are warned of, and the guarantee does not depend on it. For each set of columns in
+    `materialized`, `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its
+    rows and sums where `bounds` has them, and queries that need no other columns read these in place of the rows.
+    `bounds` say how much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*)
+    counts at most so many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below;
+    "each", such as {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says
+    the first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12,
+    31)}}, which time series without bounds in WHERE have: a public choice. With `budget_by`, each value of that
+    column has the whole budget: a query WHERE the column is one of some constants counts only units of these values,
+    and is charged to them alone; one table of a policy may have it. The columns in `not_null` are never NULL: no
+    group of NULL is listed for them, and rows that have NULL in them all the same are not counted there. `csv` has
+    the format of the file where it is not that of RFC 4180, such as {"delim": ";"}.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -344,6 +349,8 @@ class PrivateTable:
     bounds: Bounds
     calendar: tuple[CalendarDays, ...]
     budget_by: str | None
+    not_null: tuple[str, ...]
+    csv: CsvFormat | None
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -361,6 +368,8 @@ class PrivateTable:
         bounds: Bounds | Mapping[str, int | Mapping[str, Number | Mapping[str, Number]]] = MappingProxyType({}),
         calendar: tuple[CalendarDays, ...] | Mapping[str, Mapping[str, date]] = (),
         budget_by: str | None = None,
+        not_null: Sequence[str] = (),
+        csv: GivenFormat = None,
     ) -> None:
         if isinstance(privacy_unit, list | tuple):
             raise refuse_shared_rows(privacy_unit, place="privacy_unit")
@@ -372,6 +381,7 @@ class PrivateTable:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))
+        fill(self, csv=check_csv(csv, self.columns, source=self.source))
         fill(self, max_groups_contributed=optional_count(max_groups_contributed, "max_groups_contributed"))
         fill(self, min_units=optional_count(min_units, "min_units"))
         fill(self, population=check_population(population))
@@ -379,6 +389,7 @@ class PrivateTable:
         fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
         fill(self, bounds=check_bounds(bounds))
         fill(self, calendar=check_calendar(calendar))
+        fill(self, not_null=check_not_null(not_null, self.columns))
         fill(self, budget_by=check_budget_by(budget_by, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
@@ -399,12 +410,20 @@ class PublicTable:
 
     columns: tuple[str, ...] | None
     source: Path | SourceUrl | None
+    csv: CsvFormat | None
     types: tuple[str, ...] | None = field(init=False)
 
-    def __init__(self, columns: ExposedColumns = None, *, source: Path | SourceUrl | str | None = None) -> None:
+    def __init__(
+        self,
+        columns: ExposedColumns = None,
+        *,
+        source: Path | SourceUrl | str | None = None,
+        csv: GivenFormat = None,
+    ) -> None:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))
+        fill(self, csv=check_csv(csv, self.columns, source=self.source))
 
 
 Table = PrivateTable | PublicTable
@@ -489,7 +508,7 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
             units = [units]
         if isinstance(units, list):
             raise refuse_shared_rows(units, table=name, place=section.where(key))
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, *_OPTIONAL)
+    section.only("privacy_unit", "link", "public", "columns", "source", "csv", *_OF_UNITS, *_OPTIONAL)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -499,6 +518,7 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
             place=section.where("public") if public is not None else section.where(),
         )
     columns, given = section.texts_or_table("columns"), section.text("source")
+    csv = section.section("csv").values if "csv" in section.values else None
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
     bounds, calendar = read_bounds(section.section(_BOUNDS)), read_calendar_days(section.section(_CALENDAR))
@@ -518,12 +538,14 @@ def _read_table(section: Section, folder: Path, *, name: str) -> Table:
                 bounds=bounds,
                 calendar=calendar,
                 budget_by=budget_by,
+                not_null=section.texts(_NOT_NULL) or (),
+                csv=csv,
                 **counts,
             )
         for key in {*_OF_UNITS, *_OPTIONAL} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
-        return PublicTable(columns, source=source)
+        return PublicTable(columns, source=source, csv=csv)
 
 
 def beside(folder: Path, given: str | None, *, place: str) -> Path | None:

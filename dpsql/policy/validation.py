@@ -14,13 +14,15 @@ from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
+from dpsql.dialects import quote_text
 from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
 _URL = re.compile(r"(?!duckdb:)[A-Za-z][A-Za-z0-9+.-]+://|(?:file|dbfs|hdfs):/")
 _READ = re.compile(r"[a-z][a-z0-9+.-]*:/[!-~]+")
 _SECRET = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@|[^?]*[?#].*=")  # a user alone may be a token
-_LOCAL_ENDINGS = (".csv", ".delta", ".iceberg")
+_CSV = tuple(ending + packed for ending in (".csv", ".tsv") for packed in ("", ".gz", ".zst"))
+_LOCAL_ENDINGS = (*_CSV, ".delta", ".iceberg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ _DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
 _WIDEST_DECIMAL = 18
 _PERIOD = re.compile(r"([0-9]{1,6}) ?([hdw])")
 METADATA = ".metadata.json"  # ends the name of a file that says what an Iceberg table is
-_SOURCES = (".parquet", ".csv", ".delta", ".iceberg", METADATA)
+_SOURCES = (".parquet", *_CSV, ".delta", ".iceberg", METADATA)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of an address; a Path has lost one of its slashes
 _PATTERN = re.compile(r"[*?]|\[.+\]")
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -213,7 +215,7 @@ def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str
         return None
     if not isinstance(values, list | tuple | Mapping):
         raise wrong_type("a list of texts", values, place="columns")
-    names = _names(values, "columns")
+    names = check_names(values, "columns")
     if not names:
         reason = "The list of columns is empty."
         raise PolicyError("policy-columns", reason, hint="Leave it out to expose every column.", place="columns")
@@ -225,7 +227,7 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
     place = "one_value_per_unit"
     if not isinstance(values, list | tuple):
         raise wrong_type("a list of texts", values, place=place)
-    names = _names(values, place)
+    names = check_names(values, place)
     for name in names:
         if (unit is not None and fold(name) == fold(unit)) or (
             columns is not None and fold(name) not in map(fold, columns)
@@ -233,6 +235,21 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
             reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'
             hint = "Name columns of this table that analysts see."
             raise PolicyError("policy-columns", reason, hint=hint, place=place)
+    return names
+
+
+def check_not_null(values: Sequence[str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the columns that are never NULL, each once; they exist for analysts, as far as is known."""
+    place = "not_null"
+    if not isinstance(values, list | tuple):
+        raise wrong_type("a list of texts", values, place=place)
+    names = check_names(values, place)
+    for name in names:
+        if columns is not None and fold(name) not in map(fold, columns):
+            hint = "Name columns of this table that analysts see."
+            raise PolicyError(
+                "policy-columns", f'The column "{name}" is not among the columns.', hint=hint, place=place
+            )
     return names
 
 
@@ -262,7 +279,7 @@ def check_materialized(
     place = "materialized"
     if not isinstance(values, list | tuple) or not all(isinstance(each, list | tuple) for each in values):
         raise wrong_type("a list of lists of texts", values, place=place)
-    sets = tuple(_names(each, place) for each in values)
+    sets = tuple(check_names(each, place) for each in values)
     if sets and unit is None:
         reason = "A table that is linked to its unit is not materialized."
         raise PolicyError(
@@ -284,7 +301,7 @@ def check_materialized(
     return sets
 
 
-def _names(values: Iterable[str], place: str) -> tuple[str, ...]:
+def check_names(values: Iterable[str], place: str) -> tuple[str, ...]:
     """Return the names of columns, each once."""
     names = tuple(check_name(value, place) for value in values)
     seen: set[str] = set()
@@ -304,6 +321,11 @@ def check_path(value: Path | str, place: str) -> Path:
     if not path.name or "\0" in str(path):
         raise PolicyError("policy-path", "The path names no file.", hint="Write the path of a file.", place=place)
     return path
+
+
+def is_csv(path: Path) -> bool:
+    """Say whether the name of a file is that of a CSV file, perhaps compressed."""
+    return path.name.lower().endswith(_CSV)
 
 
 def check_source(value: Path | SourceUrl | str | None) -> Path | SourceUrl | None:
@@ -329,20 +351,33 @@ def check_source(value: Path | SourceUrl | str | None) -> Path | SourceUrl | Non
         hint = folder if path.name == "*.parquet" else own
         raise PolicyError("policy-source", reason, hint=hint, place="source")
     if not path.name.lower().endswith(_SOURCES) and path.suffix and not path.is_dir():
-        raise PolicyError(
-            "policy-source",
-            "A source must be a folder, or a file whose name ends in .parquet or .csv.",
-            hint="Convert it, for example in DuckDB: COPY (FROM 'data.json') TO 'data.parquet'.",
-            place="source",
-        )
+        raise refuse_file(path, place="source")
     return path
+
+
+def refuse_file(path: Path, *, place: str) -> PolicyError:
+    """Return the refusal of a file of another kind; its hint converts the file to Parquet."""
+    file, target = quote_text(path.name), quote_text(path.name.partition(".")[0] + ".parquet")
+    kinds = {*map(fold, path.suffixes)}
+    how = f"for example in DuckDB: COPY (FROM {file}) TO {target}"
+    if kinds & {".json", ".jsonl", ".ndjson"}:
+        how = f"in DuckDB: COPY (FROM read_json({file})) TO {target}"
+    elif kinds & {".txt", ".dat", ".tab", ".psv", ".log"}:
+        how = f"in DuckDB: COPY (FROM read_csv({file})) TO {target}; or give it a name that ends in .csv"
+    elif kinds & {".xlsx", ".xlsm"}:
+        how = f"in DuckDB: INSTALL excel; LOAD excel; COPY (FROM read_xlsx({file})) TO {target}"
+    elif kinds & {".feather", ".arrow", ".ipc"}:
+        table = f"import duckdb, pyarrow.feather; rows = pyarrow.feather.read_table({path.name!r})"
+        how = f'in Python: {table}; duckdb.execute("COPY (FROM rows) TO {target}")'
+    reason = "A source must be a folder, or a file whose name ends in .parquet, .csv or .tsv."
+    return PolicyError("policy-source", reason, hint=f"Convert it, {how}.", place=place)
 
 
 def check_types(
     values: Sequence[str] | Mapping[str, str] | None, source: Path | SourceUrl | None
 ) -> tuple[str, ...] | None:
     """Return the type of every column of a CSV file, in their order; None where the source has types of its own."""
-    if not isinstance(source, Path) or not source.name.lower().endswith(".csv"):
+    if not isinstance(source, Path) or not is_csv(source):
         if isinstance(values, Mapping):
             reason = "Only the columns of a CSV file have their types declared; other sources bring theirs."
             hint = 'Write the names alone: columns = ["user_id", "page"].'

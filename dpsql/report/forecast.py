@@ -169,7 +169,7 @@ def describe_offer(plan: Plan) -> str:
     if plan.offered is None:
         return ""
     how = propose_option(plan.query, reuse="true")
-    return f"For the {plan.offered.words}, which is free, {how}. "
+    return f"For the {plan.offered.words}, which is free, {plan.offered.law}, {how}. "
 
 
 def _describe_short(worst: BudgetVector, remaining: BudgetVector, *, limit: BudgetVector) -> str:

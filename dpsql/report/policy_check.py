@@ -82,6 +82,7 @@ class CheckedTable:
     bounds: tuple[str, ...] = ()
     calendar: tuple[str, ...] = ()
     budget_by: str | None = None
+    not_null: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +476,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
         min_units=None if private is None else private.min_units,
         checked=stored is not None,
         one_value_per_unit=() if private is None else private.one_value_per_unit,
+        not_null=() if private is None else private.not_null,
         link=None if owner is None or not owner.links else str(owner),
         population=None if private is None else private.population,
         materialized=() if private is None else private.materialized,

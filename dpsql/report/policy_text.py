@@ -7,9 +7,11 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 
 from dpsql.accounting import Certificate
 from dpsql.policy.toml import quote, spell
+from dpsql.policy.validation import is_csv
 from dpsql.report.policy_check import Check, CheckedTable
 
 _WIDTH = 100
@@ -176,7 +178,8 @@ def _list_exposed(check: Check) -> Iterator[str]:
     for table in check.tables:
         source = ""
         if table.source is not None:
-            kind = "file" if table.source.lower().endswith((".parquet", ".csv", ".json")) else "folder"
+            is_file = is_csv(Path(table.source)) or table.source.lower().endswith((".parquet", ".json"))
+            kind = "file" if is_file else "folder"
             source = f" ({'address' if '://' in table.source else kind} {quote(table.source)})"
         columns = "every column of the database's table"
         if table.columns is not None:
@@ -218,6 +221,8 @@ def _list_rules(table: CheckedTable) -> Iterator[str]:
             f"one_value_per_unit = {', '.join(map(spell, table.one_value_per_unit))}: PER one of these costs as one "
             "partition; where each partition has a run of its own, a unit counts in one alone."
         )
+    if table.not_null:
+        yield f"not_null = {', '.join(map(spell, table.not_null))}: no group of NULL is listed for these."
     if table.budget_by is not None:
         column = spell(table.budget_by)
         yield (

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers"  # the schema of named answers
 _INTERVAL_OF = "dpsql.interval_of"  # metadata of a column that is an end of the interval of another
+AGREES = "dpsql.agrees"  # metadata of a column in which totals are the sums of their parts
 _LOW, _HIGH = "_low", "_high"
 _STORED = "dpsql stored"  # first part of the path of a stored table, which no engine has
 NAME = re.compile(r"[^\W\d]\w{0,62}")
@@ -150,12 +151,15 @@ def add_intervals(answer: Answer) -> pa.Table:
 
 def describe_stored(stored: NamedTable, content: TableContent, *, table: pa.Table) -> str:
     """Return what a stored table is: the comment of its curator, its day and data version, intervals and SQL."""
-    found = [str(each.metadata[_INTERVAL_OF.encode()], "utf-8") for each in table.schema if each.metadata]
+    known = [(each.name, each.metadata or {}) for each in table.schema]
+    found = [str(each[_INTERVAL_OF.encode()], "utf-8") for _, each in known if _INTERVAL_OF.encode() in each]
+    agree = ", ".join(name for name, each in known if AGREES.encode() in each)
     made = f"{'Published on' if stored.is_published else 'Answer of'} {stored.at.astimezone(UTC):%Y-%m-%d} (UTC)"
     parts = [
         content.comment,
         f"{made} from version {stored.data_version} of the data; free to read.",
         *(f"{name}{_LOW} and {name}{_HIGH}: 95 % interval of {name}." for name in dict.fromkeys(found)),
+        f"{agree}: totals are the sums of their parts, by least squares." if agree else "",
         f"SQL: {content.text.strip()}",
     ]
     return "\n".join(filter(None, parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dpsql.engines.base import Stop
     from dpsql.report.policy_check import Check
     from dpsql.session import Session
-    from dpsql.sql.ir.catalog import Catalog
+    from dpsql.sql.ir.catalog import Catalog, Table
 
 Result = TypeVar("Result")
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
@@ -308,7 +308,7 @@ class Service:
         """Return the session of an analyst, to read no private row with; `looking` also waits for a turn."""
         return self._current().session(analyst)
 
-    def answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None = None) -> Answer:
+    def answer(self, analyst: str, act: Callable[[Session, Stop], Result], *, stop: Stop | None = None) -> Result:
         """Answer an analyst's statement by an act on the session; raise as that does.
 
         A free statement is interrupted when the service stops, or soon after `stop` returns True.
@@ -327,7 +327,7 @@ class Service:
                 raise
         raise _service_stopping()
 
-    def peek(self, analyst: str, act: Callable[[Session], Answer | None]) -> Answer | None:
+    def peek(self, analyst: str, act: Callable[[Session], Result | None]) -> Result | None:
         """Return what `act` answers at once on the analyst's open session, as `dpsql.Session.peek` says, else None.
 
         None also where the analyst's share of the processor is used up, and where the service stops.
@@ -338,6 +338,20 @@ class Service:
                 return None
             session = resources.sessions.get(analyst)
             return None if session is None else act(session)
+
+    def list_stored(self, analyst: str) -> tuple[Table, ...]:
+        """Return the stored tables that an analyst may read; none for one without access, or without a ledger now."""
+        from dpsql.session import list_stored
+
+        with suppress(Error):
+            return list_stored(self.session(analyst))
+        return ()
+
+    def peek_stored(self, analyst: str) -> tuple[Table, ...] | None:
+        """Return what `list_stored` returned if that is still right and a turn is free, else None; never wait."""
+        from dpsql.session import peek_stored
+
+        return self.peek(analyst, peek_stored)
 
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:

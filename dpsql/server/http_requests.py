@@ -14,6 +14,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -33,11 +34,15 @@ from dpsql.accounting import (
     Periods,
     describe_periods,
 )
+from dpsql.connect import reopen_ledger
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError, Refusal, UsageError
 from dpsql.ledger.base import MAY_BE_CHARGED, RESERVING, SETTLING
 from dpsql.policy import Budget
+from dpsql.policy.settings import UNLISTED
+from dpsql.publications import PublicationPlan, PublicationRequest
 from dpsql.report.answer_json import encode_value
 from dpsql.report.free_answers import columns_table, tables_table
+from dpsql.report.stored_tables import name_versions
 from dpsql.server.gateway import Gateway
 from dpsql.server.users import Scope as TokenScope
 from dpsql.server.users import User, Visits
@@ -509,6 +514,57 @@ def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) ->
     before, periods = curator.grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
     gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
+
+
+def list_accounts(gateway: Gateway, user: User) -> list[str]:
+    """Return the accounts that a curator may charge for a published table: their own, and those of the policy."""
+    analysts = gateway.service.policy.analysts
+    own = analysts.get(user.name, analysts.get(UNLISTED))
+    names = [user.name] if own is None or own.has_share else []
+    names += [name for name, each in analysts.items() if each.has_share and name != UNLISTED]
+    return list(dict.fromkeys(names))
+
+
+def list_published(gateway: Gateway) -> list[dict[str, object]]:
+    """Return the last table of each published name, and whether it is of an earlier version of the data."""
+    with closing(reopen_ledger(find_ledger(gateway))) as record:
+        version, tables = record.tables()
+    last = [(name, each) for name, each in name_versions(tables) if "@" not in name]
+    return [
+        {"name": name, "account": each.account, "at": each.at, "is_due": each.data_version < version}
+        for name, each in last
+    ]
+
+
+def change_published(gateway: Gateway, user: User, *, given: Mapping[str, str]) -> tuple[str, bool]:
+    """Publish, refresh or drop a table if `given` has the price that was shown; return what was done, and True.
+
+    With another price, or without one, return the price and False. Raises as `dpsql.curator.publish`.
+    """
+    name, account, act = given.get("name", ""), given.get("account", ""), given.get("act", "")
+    if act == "drop":
+        price = f"{name}: nobody reads it any more. What it cost stays charged."
+        if given.get("price") != price:
+            return price, False
+        curator.drop(gateway.service.policy, name)
+        done = f"{name} is dropped."
+    else:
+        if account not in list_accounts(gateway, user):
+            hint = "Choose another account, or give this one a share under [analysts] in the policy."
+            raise Refusal("no-share", "This account has no share of the budget.", hint=hint)
+
+        def publish(session: Session, _: Stop) -> tuple[str, bool]:
+            sql = None if act == "refresh" else given.get("sql", "").replace("\r\n", "\n")
+            plan = PublicationPlan(session, PublicationRequest(name, sql, given.get("comment", "")))
+            plan.check_budget()
+            price = plan.describe_price()
+            return (str(plan.publish()), True) if given.get("price") == price else (price, False)
+
+        done, is_done = gateway.service.answer(account, publish)
+        if not is_done:
+            return done, False
+    gateway.telemetry.log("published", surface="web", user=user.name)
+    return done, True
 
 
 def _amount(value: object) -> float | str:

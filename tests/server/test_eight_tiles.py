@@ -1,7 +1,9 @@
-"""The dashboard of eight tiles in plain SQL, by psql, Python, SQLAlchemy and the page: eight charges, then none."""
+"""The dashboards of the examples, by psql, Python, SQLAlchemy, a notebook and the page: charged once, or not at all."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shutil
@@ -16,8 +18,11 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from runpy import run_path
 
+import nbformat
+import psycopg
 import pytest
 import sqlalchemy as sa
+from nbclient import NotebookClient
 
 import dpsql
 from dpsql.curator import read_spending
@@ -153,3 +158,61 @@ def test_each_tile_is_charged_once_whatever_shows_it(policy: Path) -> None:
         page = by_page(policy, ports)
         assert {title: len(rows) for title, rows in page.items()} == {title: len(rows) for title, rows in first.items()}
         assert len(read_spending(policy).entries) == 8
+
+
+PUBLISHED = run_path(str(Path(__file__).parents[2] / "examples" / "11_publish_once.py"))
+CELL = """
+import dpsql, json, re
+from runpy import run_path
+tiles = run_path({example!r})["TILES"]
+with dpsql.connect(policy={policy!r}, analyst="dashboard") as session:
+    found = {{title: session.sql(sql).fetchall() for title, sql in tiles.items()}}
+print(json.dumps(found, default=str))
+"""
+
+
+def by_notebook(policy: Path) -> dict[str, Rows]:
+    """Read the tiles of published tables in a cell."""
+    text = CELL.format(example=PUBLISHED["__file__"], policy=str(policy))
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text)])
+    NotebookClient(book, timeout=120).execute()
+    return {title: spell(rows) for title, rows in json.loads(book.cells[0].outputs[0]["text"]).items()}
+
+
+def count_misses(intervals: int) -> int:
+    """Return the greatest number of 95 % intervals that miss, except with probability below 1e-6."""
+
+    def is_exceeded(misses: int) -> float:
+        return math.fsum(
+            math.comb(intervals, at) * 0.05**at * 0.95 ** (intervals - at) for at in range(misses + 1, intervals + 1)
+        )
+
+    return next(misses for misses in range(intervals) if is_exceeded(misses) < 1e-6)
+
+
+def test_tiles_over_published_tables_are_free_for_an_analyst_without_a_share(tmp_path: Path) -> None:
+    policy: Path = PUBLISHED["write_data"](tmp_path)
+    PUBLISHED["publish_tables"](policy)
+    tiles: dict[str, str] = PUBLISHED["TILES"]
+    before = read_spending(policy)
+    assert (len(tiles), before.balance.percent_used <= 40) == (12, True)
+    with PUBLISHED["serve"](policy) as place:
+        read = PUBLISHED["read_tiles"](place)
+        shown = {title: spell(rows) for title, rows in read.items()}
+        if shutil.which("psql") is not None:
+            for title, sql in tiles.items():
+                command = ["psql", place, "-X", "-q", "-A", "-t", "-F", "\t", "-c", sql]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                assert sorted(line.split("\t") for line in done.stdout.splitlines()) == sorted(shown[title]), title
+        refused = pytest.raises(psycopg.errors.InsufficientPrivilege, match="dashboard has no share of the budget")
+        with psycopg.connect(place) as connection, refused:
+            connection.execute("SELECT COUNT(DISTINCT user_id) FROM visits PRIVATE")
+    assert {title: sorted(rows) for title, rows in by_notebook(policy).items()} == {
+        title: sorted(rows) for title, rows in shown.items()
+    }
+    after = read_spending(policy)
+    assert (after.balance, after.entries) == (before.balance, before.entries)
+    numbers, cells = PUBLISHED["compare_with_duckdb"](policy, read)
+    missed = numbers.count(False)
+    assert (len(numbers), missed <= count_misses(len(numbers))) == (39, True)
+    assert cells.count(False) <= 12 * missed  # a tile is wrong where a number is, which is in at most 12 of the cells

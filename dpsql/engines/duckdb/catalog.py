@@ -3,9 +3,8 @@
 A text goes with another one of its own collation, or of none, and with no other: DuckDB decides that when it binds a
 statement, before it looks at the data. So the collations that columns declare, which no catalog names, are found.
 
-For a curator who writes a policy, the tables of a whole file, and the columns of a Parquet or CSV file. Of a Parquet
-file only its metadata is read. Types of a CSV file are guessed from its first rows, and the curator decides what
-becomes public.
+For a curator who writes a policy, the tables of a whole file, and the columns of a Parquet file, of which only the
+metadata is read.
 """
 
 from __future__ import annotations
@@ -71,12 +70,29 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
         raise EngineError(
             "table-missing",
             f'The database has no table or view "{name}" that can be read.',
-            hint="Name a table of the schema main, or schema.table; a view must not read files outside.",
+            hint=f"{_propose(connection, name)}Name a table of the schema main, or schema.table; a view must not read "
+            "files outside.",
             place=f"table {name}",
         )
     declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
     columns = tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows)
     return Registered(relation, columns)
+
+
+def _propose(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return a question that proposes the table with the nearest name, with a space; "" if none is near."""
+    from difflib import get_close_matches
+
+    names = list[tuple[str, str]]()
+    with suppress(*TROUBLE):
+        listed = "SELECT table_schema, table_name FROM information_schema.tables"
+        names = connection.execute(listed).fetchall()
+    known = {(table if schema == "main" else f"{schema}.{table}").lower(): (schema, table) for schema, table in names}
+    near = get_close_matches(name.lower(), known, 1) or [each for each in known if name.lower().endswith(f".{each}")]
+    if not near:
+        return ""
+    schema, table = known[near[0]]
+    return f"Did you mean {table if schema == 'main' else f'{schema}.{table}'}? "
 
 
 def is_stored(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]) -> bool:
@@ -109,16 +125,15 @@ def repeated(table: Registered, column: str) -> str:
 
 
 def describe_file(path: Path) -> tuple[Column, ...]:
-    """Return the columns of a Parquet or CSV file; raise `EngineError` for a file that cannot be read."""
-    reader = "read_parquet" if path.suffix.lower() == ".parquet" else "read_csv"
+    """Return the columns of a Parquet file; raise `EngineError` for a file that cannot be read."""
     columns = None
     try:
         with duckdb.connect(":memory:") as connection:
-            columns = connection.execute(f"DESCRIBE SELECT * FROM {reader}(?)", [str(path)]).fetchall()  # noqa: S608 - one of two words
+            columns = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
     except TROUBLE:
         pass
     if columns is None:  # raised here and not where it was caught: no word of the engine hangs on it
-        hint = "Check that it is a Parquet file, or CSV with a header."
+        hint = "Check that it is a Parquet file."
         raise EngineError("source-unreadable", "The columns of the file cannot be read.", hint=hint, place=str(path))
     return tuple(Column(name, type_) for name, type_, *_ in columns)
 

@@ -52,7 +52,7 @@ def place(
             paths[name] = ("memory" if sealed else "temp", "main", name)
             kind = "VIEW" if sealed else "TEMP VIEW"
             if isinstance(source, CsvFile):
-                _make_table(connection, paths[name], file=CsvFile(files[name], source.columns))
+                _make_table(connection, paths[name], file=CsvFile(files[name], source.columns, source.form))
             elif isinstance(source, Folder):
                 _make_folder_view(connection, name, folder=source, kind=kind)
             elif isinstance(source, RemoteFiles):
@@ -60,7 +60,10 @@ def place(
             else:
                 _make_view(connection, name, file=files[name], kind=kind)
         elif home is None:
-            hint = "Give the database, or give the table a Parquet or CSV file or a folder as its source."
+            hint = (
+                'Name it: --db FILE on the command line, $DPSQL_DB, or dpsql.connect("FILE"). Or write a file as the '
+                'source of the table into the policy: source = "reads.parquet"'
+            )
             reason = f'There is no database in which the table "{name}" could be.'
             raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
         else:
@@ -129,16 +132,22 @@ def _load(
     table = quote_path(relation)
     kind = "TEMP TABLE" if relation[0] == "temp" else "TABLE"
     columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in file.columns)
-    with suppress(*TROUBLE, *csv_file.TROUBLE), file.path.open("rb") as stream:
-        names = csv_file.header(stream)
+    form = file.form
+    with suppress(*TROUBLE, *csv_file.TROUBLE), csv_file.open_csv(file.path, form) as stream:
+        names = csv_file.header(stream, form)
         found = {column.name: csv_file.positions(names, column.name) for column in file.columns}
         misnamed = [name for name, positions in found.items() if len(positions) != 1]
         if misnamed:
             return misnamed[0], False
         connection.execute(f"CREATE {kind} {table} ({columns})")
-        for block in csv_file.tables(stream, [position for (position,) in found.values()], width=len(names)):
+        wanted = [position for (position,) in found.values()]
+        values = ", ".join(
+            csv_file.cast_column(str(position), column.type, form=form)
+            for position, column in zip(wanted, file.columns, strict=True)
+        )
+        for block in csv_file.tables(stream, wanted, width=len(names), form=form):
             connection.register(_BLOCK, block)
-            connection.execute(f"INSERT INTO {table} FROM temp.main.{_BLOCK}")
+            connection.execute(f"INSERT INTO {table} SELECT {values} FROM temp.main.{_BLOCK}")  # noqa: S608 - quoted
         connection.unregister(_BLOCK)
         return None, True
     return None, False

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.confinement import measures
+from dpsql.dialects import CsvFormat
 from dpsql.engines.base import Statement, load_libraries, open_exact
 from dpsql.engines.duckdb import protocol
 from dpsql.engines.sources import AttachedTable, Column, CsvFile, Folder, decode_folder
@@ -192,6 +193,9 @@ def _read_sources(given: object) -> dict[str, Path | CsvFile | Folder | Attached
         match source:
             case [str(path), list(columns)]:
                 found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
+            case [str(path), list(columns), dict(options)]:
+                form = CsvFormat.of(options)
+                found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns), form)
             case [str(path), str(kind), list(files), list(partitions), list(fields)]:
                 found[name] = decode_folder((path, kind, files, partitions, fields))
             case {"path": str(path), "table": str(table)}:

@@ -335,5 +335,5 @@ def _encode_source(source: Path | CsvFile | Folder | AttachedTable | None) -> ob
     if isinstance(source, Folder):
         return encode_folder(source)
     if isinstance(source, CsvFile):
-        return [str(source.path), [[column.name, column.type] for column in source.columns]]
+        return [str(source.path), *source.describe()]
     return None if source is None else str(source)

@@ -41,12 +41,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import date
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
+from itertools import combinations
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
@@ -61,21 +64,25 @@ from dpsql.sql.ir.tree import (
     Derived,
     Exists,
     Expression,
+    Family,
     FromWhere,
     InQuery,
     Joined,
+    Literal,
     Numbered,
     Relation,
     Scan,
+    find_collations,
     is_column,
     join_conjuncts,
     list_scans,
+    split_conjuncts,
 )
 from dpsql.terms import Terms
 
 _AUTO_SINCE_0_11 = ("limited_domain", "two_looks", "relay", "weighted_gaussian", "gaussian_histogram")
 _OF_A_DOMAIN = ("peeling",)
-FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 1"
+FORMAT, QUESTION, SERIES = "dpsql replay 1", "dpsql question 1", "dpsql series 2"
 _ELSEWHERE = frozenset(
     "assume consent domain fresh intervals max_groups_contributed max_items_contributed max_rows_contributed monotone "
     "name partitions reuse".split()
@@ -92,6 +99,8 @@ _RECORDED: dict[
 _RECORDED_FIELDS: dict[type, tuple[str, ...]] = {  # those that classes had when stored keys were made, in their order
     Measure: ("aggregate", "argument", "condition", "columns", "bounds"),
 }
+_MOST_FIXED = 3  # conditions `key = constant` that are left out of the rows, one or more at a time
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes that are no text: several labels look alike
 _NUMBER: dict[type, str] = {
     ColumnRef: "relation",
     Scan: "number",
@@ -126,8 +135,8 @@ class Keys:
     The answer under one of the `similar` keys is that to the question if it was drawn as it would be drawn now. Those
     under the `named` keys are of the same words with a mechanism of those that AUTO chooses among, or of the condition
     as 0.11 read it. `earlier` is the key that 0.11 gave to the question, where its statement means something else
-    today; "" where it does not. The `series` is the key of the questions that differ in k alone, and this k; None for a
-    question without one.
+    today; "" where it does not. The `series` is the key of the questions
+    that differ in k alone, or in whether counts are released, and this k; None for a question without one.
     """
 
     question: str
@@ -190,7 +199,8 @@ def compute_keys(
     others = [_digest(start, (options,)) for options in (*similar, *named)]
     series = None
     if isinstance(first, int) and query.partitions is None and not query.quantiles:
-        series = hashlib.sha256(f'["{SERIES}",{counted},{rest},{ending}]'.encode("ascii")).hexdigest(), first
+        alike = rest.partition(",")[2]  # whether or not counts are released
+        series = hashlib.sha256(f'["{SERIES}",{counted},{alike},{ending}]'.encode("ascii")).hexdigest(), first
     earlier = ""
     if reread is not None and reread.measures is not None:
         as_in_0_11 = _write((QUESTION, *_counted_fields(replace(query, measures=reread.measures)), first, *rules))
@@ -439,6 +449,58 @@ def _list_relations(relation: Relation) -> _Relations:
 
 def _digest_json(described: object) -> str:
     return hashlib.sha256(_to_json(described).encode("ascii")).hexdigest()
+
+
+# Parts of a query with the rows that it reads, by which one question follows from the answer to another
+_ROWS_FORMAT = "dpsql rows 1"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRows:
+    """Digests of what is measured, and of the keys, each with the rows that it is of; and the keys of one value.
+
+    Some `fixed` keys have one value each by WHERE, which is then left out of the rows.
+    """
+
+    measures: tuple[str, ...]
+    keys: tuple[str, ...]
+    fixed: Mapping[str, object]
+
+
+def list_measured_rows(query: PrivateQuery) -> Iterator[MeasuredRows]:
+    """Yield what a query measures, of its own rows first, and then of those without conditions `key = constant`."""
+    where = split_conjuncts(query.body.where)
+    values = [(part, *fixed) for part in where if (fixed := _read_fixed(part)) is not None][:_MOST_FIXED]
+    for number in range(len(values) + 1):
+        for chosen in combinations(values, number):
+            out = [part for part, _, _ in chosen]
+            body = replace(query.body, where=join_conjuncts([part for part in where if part not in out]))
+            rows = query.table, query.unit_name, body, query.unit, query.protected
+            parts = (*query.measures, *query.keys, *(key for _, key, _ in chosen))
+            found = [hashlib.sha256(_write((_ROWS_FORMAT, *rows, part)).encode("ascii")).hexdigest() for part in parts]
+            measured, keyed = len(query.measures), len(query.measures) + len(query.keys)
+            given = dict(zip(found[keyed:], (value for _, _, value in chosen), strict=True))
+            yield MeasuredRows(tuple(found[:measured]), tuple(found[measured:keyed]), given)
+
+
+def _read_fixed(condition: Expression) -> tuple[Expression, object] | None:
+    """Return the expression to which a condition leaves one value, and this value as the key of a group has it.
+
+    None for other conditions, and for types of which equal values can look different.
+    """
+    match condition:
+        case Call(function="is_null", arguments=(key,)):
+            return key, None
+        case Call(function="=", arguments=(Literal() as literal, key) | (key, Literal() as literal)):
+            family, value = key.type.family, literal.value
+            if key.type != literal.type or value is None or find_collations(key):
+                return None
+            if family is Family.DATE:  # as the number of the day, which `list_values` returns
+                with suppress(ValueError):
+                    return key, (date.fromisoformat(str(value)) - date(1970, 1, 1)).days
+            elif family in {Family.BOOLEAN, Family.INTEGER} or (family is Family.TEXT and UNREADABLE not in str(value)):
+                return key, value
+    return None
 
 
 # Readings: what a statement means otherwise than in 0.11

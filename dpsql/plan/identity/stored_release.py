@@ -38,13 +38,21 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError, Refusal, Unsupported
 from dpsql.intervals import SharedNoise
 from dpsql.ledger.base_ledger import Ledger
-from dpsql.plan.identity.replay_key import READING, compute_release_key, identify_keys, order_canonically
+from dpsql.plan.identity.replay_key import (
+    READING,
+    UNREADABLE,
+    MeasuredRows,
+    compute_release_key,
+    identify_keys,
+    list_measured_rows,
+    order_canonically,
+)
 from dpsql.plan.mechanisms.base import CountNoise, NoisyTotal
 from dpsql.plan.mechanisms.names import ReleasedNames, arrow_type, int64_array, list_rows
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, ReleaseTerms, present
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.sql.analysis.domains import find_group_query, find_partition_query
+from dpsql.sql.analysis.domains import count_covering_groups, find_group_query, find_partition_query
 from dpsql.sql.ir.statements import Explained, Option, OuterSelect, PrivateQuery, PublicQuery, ReleasedDomain, Statement
 from dpsql.sql.ir.tree import has_scan
 
@@ -73,16 +81,6 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
 def pack_release(plan: Plan, release: Release, *, day: str) -> PackedRelease:
     """Return the release of `plan`, drawn on a day in UTC, as the ledger settles it."""
     loss, terms = plan.price(release.loss), release.terms
-    encoded: dict[str, object] = {  # as JSON has them, numbers exactly
-        **{name: getattr(terms, name) for name in _PLAIN},
-        "epsilon": str(terms.epsilon.value),
-        "delta": str(terms.delta.value),
-        "threshold_offset": str(terms.threshold_offset),
-        "counts": None if terms.counts is None else _encode_noise(terms.counts),
-        **({"others": list(map(_encode_noise, terms.others))} if terms.others else {}),
-        **({"known": terms.known, "evident": terms.evident} if terms.known else {}),
-        **({} if terms.total is None else {"total": [terms.total.value, str(terms.total.variance)]}),
-    }
     facts = {
         "key": plan.key,
         "release": plan.release_key,
@@ -93,17 +91,40 @@ def pack_release(plan: Plan, release: Release, *, day: str) -> PackedRelease:
         "chosen": release.chosen,
         **({"legs": release.legs} if release.legs else {}),
         **({"known_before": release.known_before} if release.terms.known else {}),
-        "terms": encoded,
+        "terms": _encode_terms(terms),
         "keys": identify_keys(plan.query),
         "day": day,
         **({} if plan.series is None else {"series": plan.series}),
         **({} if release.prefix is None else {"prefix": release.prefix.value}),
+        **({"cells": _describe_cells(plan, release)} if terms.noises and plan.query.partitions is None else {}),
         "columns": release.table.column_names,
     }
-    content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(release.canonical)
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()
     mark = _MARK if release.terms.total is None else _SHARED_MARK
-    return PackedRelease(_head(content, mark) + content, digest, loss.refundable)
+    return PackedRelease(_write(facts, release.canonical, mark=mark), digest, loss.refundable)
+
+
+def _describe_cells(plan: Plan, release: Release) -> dict[str, object]:
+    """Return what decides which other questions the released numbers answer: all of it public.
+
+    Their noise is `independent` of which groups are returned, or is not. The `total` that counts share is that of all
+    units, or is not. Where the text tells that every row is in one of so many `groups`, that is their number.
+    """
+    query, rows = plan.query, next(list_measured_rows(plan.query))
+    return {
+        "measures": rows.measures,
+        "keys": rows.keys,
+        "independent": query.clause.shape != "top" or (plan.record.draws_after and not release.terms.evident),
+        "total": query.counts_units_alone and query.domain is None and not plan.spec.rows.known,
+        "groups": count_covering_groups(query),
+    }
+
+
+def derive_stored(stored: bytes, canonical: pa.Table, *, terms: ReleaseTerms, **changed: object) -> bytes:
+    """Return the stored answer to another question, which follows from `stored`, with the facts that are `changed`."""
+    read = _read(stored)
+    facts = {**({} if read is None else read[0]), **changed, "terms": _encode_terms(terms)}
+    return _write({name: each for name, each in facts.items() if each is not None}, canonical, mark=_MARK)
 
 
 def is_same_release(plan: Plan, stored: bytes) -> bool:
@@ -112,10 +133,10 @@ def is_same_release(plan: Plan, stored: bytes) -> bool:
     return known is None or _is_release_of(known[0], plan)
 
 
-def read_facts(stored: bytes) -> dict[str, Any] | None:
-    """Return the facts of a stored answer; None for one that is not whole."""
+def read_stored(stored: bytes) -> tuple[dict[str, Any], pa.Table] | None:
+    """Return the facts of a stored answer and its canonical table; None for one that is not whole."""
     read = _read(stored)
-    return None if read is None else read[0]
+    return None if read is None else (read[0], _read_table(read[1]))
 
 
 def read_terms(facts: dict[str, Any]) -> ReleaseTerms:
@@ -146,9 +167,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     known, stream = read
-    reused = plan.reused
-    is_it = known["key"] == reused.key if reused else known["key"] in (plan.key, *plan.named_keys)
-    if not is_it and (reused or not _is_release_of(known, plan)):
+    if known["key"] not in (plan.key, *plan.named_keys) and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     canonical = _read_table(stream)
@@ -160,8 +179,6 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
     if "terms" in known:
         terms = _decode_terms(known["terms"])
-    if reused:
-        canonical, terms = canonical.slice(0, plan.k), replace(terms, k=plan.k)
     shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
@@ -170,10 +187,10 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         terms=terms,
         loss=loss,
         items_charged=known["items"],
-        stopped_at_bottom=known["bottom"] and not (reused and canonical.num_rows == plan.k),
+        stopped_at_bottom=known["bottom"],
         chosen=chosen,
         legs=known.get("legs", ""),
-        known_before=None if reused else known.get("known_before"),  # it is a number of all rows
+        known_before=known.get("known_before"),
     )
 
 
@@ -195,6 +212,20 @@ def _encode_noise(noise: CountNoise) -> list[object]:
     return known if parts is None else [*known, [str(parts.own), str(parts.shared), parts.factor]]
 
 
+def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
+    """Return terms as JSON has them, numbers exactly."""
+    return {
+        **{name: getattr(terms, name) for name in _PLAIN},
+        "epsilon": str(terms.epsilon.value),
+        "delta": str(terms.delta.value),
+        "threshold_offset": str(terms.threshold_offset),
+        "counts": None if terms.counts is None else _encode_noise(terms.counts),
+        **({"others": list(map(_encode_noise, terms.others))} if terms.others else {}),
+        **({"known": terms.known, "evident": terms.evident} if terms.known else {}),
+        **({} if terms.total is None else {"total": [terms.total.value, str(terms.total.variance)]}),
+    }
+
+
 def _decode_noise(known: list[Any]) -> CountNoise:
     variance, scale, *more = known
     parts = [SharedNoise(Fraction(own), Fraction(shared), factor) for own, shared, factor in more]
@@ -213,6 +244,11 @@ def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
         evident=known.get("evident", False),
         total=None if (total := known.get("total")) is None else NoisyTotal(total[0], Fraction(total[1])),
     )
+
+
+def _write(facts: dict[str, Any], canonical: pa.Table, *, mark: bytes) -> bytes:
+    content = json.dumps(facts).encode("ascii") + b"\n" + _write_table(canonical)
+    return _head(content, mark) + content
 
 
 def _head(content: bytes, mark: bytes) -> bytes:
@@ -294,7 +330,6 @@ def _find_chosen(plans: Sequence[Plan]) -> Plan | None:
 
 
 MOST_NAMES = 100_000  # of the same keys: the oldest of them
-_UNREADABLE = "\N{REPLACEMENT CHARACTER}"  # what an engine writes for bytes that are no text: several labels look alike
 
 
 @dataclass(slots=True)
@@ -315,7 +350,7 @@ class _Names:
             # The order of arrival breaks ties between names, so that a name which is there stays where it is.
             if row in self.seen or len(self.seen) >= MOST_NAMES:
                 continue
-            if not any(isinstance(value, str) and _UNREADABLE in value for value in row):
+            if not any(isinstance(value, str) and UNREADABLE in value for value in row):
                 self.seen.add(row)
                 new.append(at)
         if new:
@@ -328,7 +363,8 @@ class NamesOfAccount:
 
     The names stand under the identity of their keys in ascending order, which is the order of their columns, too. A
     query that does not say whether it uses names does so `by_default`, or not. The questions of each series that were
-    answered have their keys by their k.
+    answered have their keys by their k, with counts or without, and those that measured some rows have theirs by what
+    was measured.
     """
 
     ledger: Ledger
@@ -336,8 +372,10 @@ class NamesOfAccount:
     by_default: bool = True
     _earlier: dict[str, None] | None = None
     _position: int = 0
+    _has_answers: bool = False
     _found: dict[tuple[str, ...], _Names] = field(default_factory=dict)
-    _series: dict[str, dict[int, str]] = field(default_factory=dict)
+    _series: dict[str, dict[tuple[int, bool], str]] = field(default_factory=dict)
+    _measured: dict[str, dict[str, None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, query: PrivateQuery) -> PrivateQuery:
@@ -374,14 +412,31 @@ class NamesOfAccount:
                 self._read()
         return self._earlier or ()
 
-    def list_longer(self, series: str, k: int) -> list[tuple[int, str]]:
+    def has_answers(self) -> bool:
+        """Return whether any answer is stored, on any version of the data."""
+        with self._lock:
+            self._read()
+            return self._has_answers
+
+    def list_longer(self, series: str, k: int, *, has_counts: bool) -> list[tuple[int, str]]:
         """Return the larger k of a series that were answered, and the keys of these questions, in ascending order.
 
-        They may have been answered on another version of the data.
+        Without counts those with counts are among them, also of the same k. They may have been answered on another
+        version of the data.
         """
         with self._lock:
             self._read()
-            return sorted((each, key) for each, key in self._series.get(series, {}).items() if each > k)
+            every = self._series.get(series, {}).items()
+            return sorted((each[0], key) for each, key in every if each > (k, has_counts) and each[1] >= has_counts)
+
+    def list_measured(self, query: PrivateQuery) -> Iterator[tuple[MeasuredRows, str]]:
+        """Yield what a query measures, with the keys of questions that measured it, in other groups or among others."""
+        with self._lock:
+            self._read()
+            measured = {name: tuple(keys) for name, keys in self._measured.items()}
+        for rows in list_measured_rows(query) if measured else ():
+            for key in measured.get(rows.measures[0], ()):
+                yield rows, key
 
     def _read(self) -> None:
         """Read the answers that were stored since the last look.
@@ -390,6 +445,7 @@ class NamesOfAccount:
         """
         position, answers = self.ledger.answers(self.account, self._position)
         earlier = {} if self._earlier is None else self._earlier
+        self._has_answers |= bool(answers)
         for answer in answers:
             found = _read(answer)
             if found is None:
@@ -397,7 +453,9 @@ class NamesOfAccount:
             known, stream = found
             if "series" in known:
                 series, k = known["series"]
-                self._series.setdefault(series, {})[k] = known["key"]
+                self._series.setdefault(series, {})[k, known["terms"]["counts"] is not None] = known["key"]
+            for name in known.get("cells", {}).get("measures", ()):
+                self._measured.setdefault(name, {})[known["key"]] = None
             keys = known.get("keys", ())
             if not keys:
                 earlier.update({} if "release" in known else {known["key"]: None})

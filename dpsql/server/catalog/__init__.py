@@ -51,7 +51,7 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
         inside.finish()
         missing = ", ".join(name for name in MEASURES if name not in measures)
         place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
-        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop)
+        return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop, tables=tables)
 
 
 def open_available_catalog(

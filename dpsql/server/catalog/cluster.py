@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -281,11 +281,16 @@ _TYPES = {
 _RESERVED_SCHEMAS = frozenset(["information_schema"])
 _SYSTEM_COLUMNS = frozenset("tableoid xmin cmin xmax cmax ctid".split())
 _MAX_NAME = 63  # bytes
+_SLOTS = "pg_toast_dpsql"  # psql and others leave out schemas that begin so
 _MAX_COLUMNS = 1600
 
 
-def create_definitions(tables: Tables, policy: Mapping[str, PolicyTable] | None = None) -> tuple[str, ...]:
+def create_definitions(
+    tables: Tables, policy: Mapping[str, PolicyTable] | None = None, *, slots: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
     """Return the statements that create the tables, empty, and let every role read them.
+
+    With `slots` they are for the stored tables alone, which are made of the slot under their name (`create_slots`).
 
     Comments say what an analyst may do with a table and its columns; bounds are those of the tables of the `policy`.
     Tables and columns that PostgreSQL cannot name are left out: those in its own schemas, its system columns, columns
@@ -297,8 +302,10 @@ def create_definitions(tables: Tables, policy: Mapping[str, PolicyTable] | None 
         schema, name = (schema, name) if dot else (HOME, schema)
         if schema and name and not schema.startswith("pg_") and schema not in _RESERVED_SCHEMAS:
             paths.setdefault((_truncate(schema), _truncate(name)), table)
+    if slots is not None:
+        paths = {path: table for path, table in paths.items() if table.name in slots}
     schemas = sorted({schema for schema, _ in paths} | {HOME})
-    statements = [f"CREATE SCHEMA {quote_name(schema)}" for schema in schemas]
+    statements = [f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema)}" for schema in schemas]
     statements += [f"GRANT USAGE ON SCHEMA {quote_name(schema)} TO PUBLIC" for schema in schemas]
     for path, table in paths.items():
         name, unit, declared = quote_path(path), table.privacy_unit, (policy or {}).get(table.name)
@@ -306,17 +313,47 @@ def create_definitions(tables: Tables, policy: Mapping[str, PolicyTable] | None 
         for column, type_ in table.columns[:_MAX_COLUMNS]:
             if (short := _truncate(column)) not in _SYSTEM_COLUMNS:
                 columns.setdefault(short, sql_type(type_))
-        definition = ", ".join(f"{quote_name(column)} {type_}" for column, type_ in columns.items())
-        comment = "Public: any SELECT is answered exactly."
+        statements += _create_table(path, columns, slot=None if slots is None else f"s{slots[table.name]}")
+        comment = table.comment or "Public: any SELECT is answered exactly."
         if unit is not None:
             comment = f"Private: the privacy unit is {write_name(unit)}. End a query with TOP 10 PRIVATE."
-        statements += [f"CREATE TABLE {name} ({definition})", f"GRANT SELECT ON {name} TO PUBLIC"]
         statements.append(f"COMMENT ON TABLE {name} IS {quote_text(comment)}")
         for column, _ in table.columns:
             comment = "" if unit is None else _describe_column(column, unit, declared=declared)
             if comment and column in columns:
                 statements.append(f"COMMENT ON COLUMN {name}.{quote_name(column)} IS {quote_text(comment)}")
     return tuple(statements)
+
+
+def _create_table(path: tuple[str, str], columns: Mapping[str, str], *, slot: str | None) -> Iterator[str]:
+    """Yield the statements that create a table, or make it of a slot."""
+    definitions, name = [f"{quote_name(column)} {type_}" for column, type_ in columns.items()], quote_path(path)
+    if slot is None:
+        yield f"CREATE TABLE {name} ({', '.join(definitions)})"
+        yield f"GRANT SELECT ON {name} TO PUBLIC"
+    else:
+        yield f"ALTER TABLE {_SLOTS}.{slot} SET SCHEMA {quote_name(path[0])}"
+        yield f"ALTER TABLE {quote_path((path[0], slot))} RENAME TO {quote_name(path[1])}"
+        yield f"ALTER TABLE {name} {', '.join(f'ADD COLUMN {each}' for each in definitions)}"
+        # GRANT would keep the lock by which a statement that reads the table is found.
+        rights = f"'{{{OWNER}=arwdDxtm/{OWNER},=r/{OWNER}}}'"
+        yield "SET LOCAL allow_system_table_mods = on"
+        yield f"UPDATE pg_catalog.pg_class SET relacl = {rights} WHERE oid = {quote_text(name)}::regclass"  # noqa: S608
+        yield "SET LOCAL allow_system_table_mods = off"
+
+
+def create_slots(first: int, last: int) -> tuple[str, ...]:
+    """Return the statements that create tables without columns, which stored tables are made of in a transaction.
+
+    Tools look up the OID of a table and then its columns by another statement, so a table that comes and goes needs an
+    OID that stays. The schema is hidden as that of PostgreSQL's own hidden tables is.
+    """
+    return (
+        "SET allow_system_table_mods = on",
+        f"CREATE SCHEMA IF NOT EXISTS {_SLOTS}",
+        *(f"CREATE TABLE {_SLOTS}.s{number} ()" for number in range(first, last)),
+        "RESET allow_system_table_mods",
+    )
 
 
 def _describe_column(column: str, unit: str, *, declared: PolicyTable | None) -> str:

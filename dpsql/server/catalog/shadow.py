@@ -23,8 +23,9 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -32,7 +33,10 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
+from dpsql.server.catalog.cluster import create_definitions, create_slots
 from dpsql.server.catalog.system_catalog import (
+    NOTHING_ADDED,
+    Additions,
     CatalogError,
     CatalogRows,
     Description,
@@ -48,6 +52,8 @@ from dpsql.server.catalog.system_catalog import (
     split_words,
 )
 from dpsql.server.limits import BoundedCache
+from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Table
 from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 MAX_BYTES = 16 * 1024 * 1024  # of an answer as it is sent; a list of 50,000 columns for JDBC takes about 8 million
@@ -91,7 +97,9 @@ def check_statement(sql: str) -> bytes:
 def private_table_error() -> CatalogError:
     """Return the error for a statement that reads a table of the policy together with system catalogs."""
     reason = "A table of the policy cannot be read together with system catalogs."
-    return CatalogError("42501", reason, hint="Query the table alone, and end the query with: TOP 10 PRIVATE")
+    return CatalogError(
+        "42501", reason, hint="Query the table alone; where it is private, end the query with: TOP 10 PRIVATE"
+    )
 
 
 def too_large_error() -> CatalogError:
@@ -181,24 +189,30 @@ _FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins wi
 _LOCKS = b"locks"
 _LOCKED = f"""
 WITH own AS (
-    SELECT relation, mode FROM pg_catalog.pg_locks
+    SELECT relation FROM pg_catalog.pg_locks
     WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation' AND relation >= {_FIRST_OF_USERS}
+    AND mode NOT IN ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')
 )
-SELECT 1 FROM own WHERE relation NOT IN (SELECT relation FROM own WHERE mode = 'AccessExclusiveLock') LIMIT 1
+SELECT 1 FROM own WHERE relation IN (SELECT oid FROM pg_catalog.pg_class WHERE relkind = 'r') LIMIT 1
 """.encode()  # noqa: S608 - our own number
 _MAX_DESCRIPTIONS, _MAX_ANSWERS = 4 * 1024 * 1024, 32 * 1024 * 1024  # bytes of stored descriptions and answers
 _OF_ENTRY, _OF_VALUE = 1_000, 100  # bytes that Python needs for an entry of a cache, and for a value in its key
 _OURS = frozenset(["dpsql", "public", "none"])
+_NO_TABLES = Tables(())
+_MOST_STORED, _SLOTS_AT_A_TIME = 200, 32
 
 
 class Shadow:
     """Statements over the catalogs of one PostgreSQL, each under the role of its user."""
 
-    def __init__(self, conninfo: str, *, place: str, stop: Callable[[], None]) -> None:
+    def __init__(self, conninfo: str, *, place: str, stop: Callable[[], None], tables: Tables = _NO_TABLES) -> None:
         """Connect once, to check that the server answers. Raises `CatalogError`; `close` calls `stop`.
 
-        `place` says in the message at start which server it is.
+        `place` says in the message at start which server it is, and `tables` are those that it has.
         """
+        self._tables = tables
+        self._slots = dict[tuple[str, str], int]()  # those of stored tables, by user and name
+        self._most_slots = 0
         self._conninfo = conninfo
         self._stop = stop
         self._idle: list[PGconn] = []
@@ -225,15 +239,20 @@ class Shadow:
         return self._answers.find((user, sql, tuple(parameters), tuple(formats)))
 
     def describe(
-        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
+        self,
+        sql: str,
+        types: Sequence[int] = (),
+        *,
+        user: str,
+        added: Additions = NOTHING_ADDED,
     ) -> Description:
         """Return what one statement takes and gives. Raises `CatalogError`."""
-        found = None if definitions else self.find_description(sql, types)
+        found = None if added.definitions else self.find_description(sql, types)
         if found is None:
             text = check_statement(sql)
             prepare = partial(_prepared, text=text, types=types)
-            found = self._asked(user, prepare, definitions=definitions)
-        if not definitions:
+            found = self._asked(user, prepare, added=added)
+        if not added.definitions:
             size = _measure_key(sql) + _OF_VALUE * (len(types) + len(found.parameters)) + measure_columns(found.columns)
             self._descriptions.add((sql, tuple(types)), found, size=size)
         return found
@@ -245,12 +264,12 @@ class Shadow:
         *,
         user: str,
         formats: Sequence[int] = (),
-        definitions: Sequence[str] = (),
+        added: Additions = NOTHING_ADDED,
         hold: Hold | None = None,
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`, and what `hold` raises."""
-        found = None if definitions else self.find_answer(sql, parameters, user=user, formats=formats)
-        if found is not None:
+        found = None if added.definitions else self.find_answer(sql, parameters, user=user, formats=formats)
+        if found is not None and found.stored == added.stored:
             if hold is not None:
                 hold(found.size)
             return found
@@ -263,10 +282,10 @@ class Shadow:
             if hold is not None:
                 hold(measure_columns(columns))
             codes = tuple(formats) if len(formats) > 1 else (*formats, 0)[:1] * len(columns)
-            return CatalogRows(columns, *read_rows(connection, parameters, formats=codes, hold=hold))
+            return CatalogRows(columns, *read_rows(connection, parameters, formats=codes, hold=hold), added.stored)
 
-        found = self._asked(user, answer, definitions=definitions)
-        if not definitions and is_constant(sql, parameters):
+        found = self._asked(user, answer, added=added)
+        if not added.definitions and is_constant(sql, parameters):
             size = _measure_key(sql, parameters) + found.size
             self._answers.add((user, sql, tuple(parameters), tuple(formats)), found, size=size)
         return found
@@ -280,25 +299,53 @@ class Shadow:
             connection.finish()
         self._stop()
 
-    def _asked(self, user: str, act: Callable[[PGconn], Answered], *, definitions: Sequence[str] = ()) -> Answered:
-        """Return the result of an act in a read-only transaction under the role of the user, after `definitions`."""
+    def _create_slots(self, connection: PGconn, name: str, *, stored: Sequence[Table]) -> Mapping[str, int]:
+        """Return the slots of a user's stored tables, by name; create those that are missing, some at a time."""
+        with self._lock:
+            for table in stored:
+                self._slots.setdefault((name, table.name), len(self._slots))
+            if len(self._slots) > self._most_slots:
+                most = -(-len(self._slots) // _SLOTS_AT_A_TIME) * _SLOTS_AT_A_TIME
+                run(connection, *create_slots(self._most_slots, most))
+                self._most_slots = most
+            return {table.name: self._slots[name, table.name] for table in stored}
+
+    def _asked(
+        self,
+        user: str,
+        act: Callable[[PGconn], Answered],
+        *,
+        added: Additions = NOTHING_ADDED,
+    ) -> Answered:
+        """Return the result of an act in a read-only transaction under the role of the user, with what is `added`.
+
+        The transaction makes the stored tables of empty ones, which nobody else uses.
+        """
         known = user.encode(errors="replace").replace(b"\0", b"")[:63].decode(errors="ignore")
         is_usable = known and known not in _OURS and not known.startswith("pg_")
         name = known if is_usable else "analyst"  # PostgreSQL or we have another use for it
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
         # BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE ROLE ada LOGIN; SET TRANSACTION READ ONLY;
         # SET LOCAL SESSION AUTHORIZATION ada
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}{''.join(f'{each};' for each in definitions)}"
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}"
+        stored = added.stored[:_MOST_STORED]
         with self._lock:
             own = self._roles.setdefault(name, threading.Lock())
         try:
             # One statement of a user at a time: CREATE ROLE of one name in two open transactions would wait for the
             # other's end.
             with _turn(own), _turn(self._turns), self._connection() as connection:
+                made = list(added.definitions)
+                if stored:
+                    slots = self._create_slots(connection, name, stored=stored)
+                    listed = replace(self._tables, tables=(*self._tables.tables, *stored))
+                    made += create_definitions(listed, slots=slots)
                 role = pq.Escaping(connection).escape_identifier(name.encode())
                 switch = b"LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION " + role
                 try:
-                    started = connection.exec_(begin.encode() + b"CREATE ROLE " + role + b" " + switch)
+                    started = connection.exec_(
+                        "; ".join([begin, *made, "CREATE ROLE "]).encode() + role + b" " + switch
+                    )
                     check_result(connection, started)
                     return act(connection)
                 finally:

@@ -23,6 +23,7 @@ from typing import NoReturn, Protocol
 from sqlglot import Token
 
 from dpsql.errors import UsageError
+from dpsql.sql.ir.catalog import Table
 from dpsql.sql.lexer import MAX_TEXT_LENGTH, ascii_lower, read_words
 from dpsql.sql.syntax.block import Block, kind_of, nest, walk
 
@@ -235,16 +236,28 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRows:
-    """The rows of an answer, each value as bytes in the requested format."""
+    """The rows of an answer, each value as bytes in the requested format; `stored` tables were among the others."""
 
     columns: tuple[WireColumn, ...]
     rows: RowBlocks
     tag: str
+    stored: tuple[Table, ...] = ()
 
     @property
     def size(self) -> int:
         """The bytes that the answer holds."""
         return self.rows.size + measure_columns(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What only one statement sees: what the statements `definitions` create, and the `stored` tables of its user."""
+
+    definitions: Sequence[str] = ()
+    stored: tuple[Table, ...] = ()
+
+
+NOTHING_ADDED = Additions()
 
 
 class SystemCatalog(Protocol):
@@ -267,16 +280,20 @@ class SystemCatalog(Protocol):
     def find_answer(
         self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
     ) -> CatalogRows | None:
-        """Return the stored answer to a statement if it is still right, or None; it does not block."""
+        """Return the stored answer to a statement, right for its `stored` tables, or None; it does not block."""
         ...
 
     def describe(
-        self, sql: str, types: Sequence[int] = (), *, user: str, definitions: Sequence[str] = ()
+        self,
+        sql: str,
+        types: Sequence[int] = (),
+        *,
+        user: str,
+        added: Additions = NOTHING_ADDED,
     ) -> Description:
         """Return the parameters and columns of one statement; `types` are the OIDs that the client declared.
 
-        `user` is the value of current_user; what the statements `definitions` create, only this statement sees.
-        Raises `CatalogError`.
+        `user` is the value of current_user. Raises `CatalogError`.
         """
         ...
 
@@ -287,7 +304,7 @@ class SystemCatalog(Protocol):
         *,
         user: str,
         formats: Sequence[int] = (),
-        definitions: Sequence[str] = (),
+        added: Additions = NOTHING_ADDED,
         hold: Hold | None = None,
     ) -> CatalogRows:
         """Answer one statement; `formats` are those of a Bind message: none (text), one for all, or one a column.

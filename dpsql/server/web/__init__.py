@@ -199,9 +199,11 @@ _CURATOR_PAGES: Mapping[str, Handler] = {
     "/curator/spending": pages.spending,
     "/curator/policy": pages.policy,
     "/curator/ledger": pages.ledger,
+    "/curator/published": pages.published,
     "/curator/refusals": pages.refusals,
 }
 _CURATOR_ACTIONS: Mapping[str, Handler] = {
     "/curator/verify": pages.verify,
     "/curator/grant": pages.grant,
+    "/curator/publish": pages.publish,
 }

@@ -39,6 +39,7 @@ from dpsql.receipt import REREAD
 from dpsql.report.balance import describe_outcome
 from dpsql.report.forecast import (
     describe_at_most,
+    describe_offer,
     describe_plans,
     describe_together,
     forecast,
@@ -49,8 +50,11 @@ from dpsql.server.http_requests import (
     RequestDispatch,
     StatementBody,
     budget_asked,
+    change_published,
     choose_status,
     find_ledger,
+    list_accounts,
+    list_published,
     name_user,
     parse_form,
     raise_total,
@@ -246,19 +250,22 @@ def preview_cost(session: Session, text: str) -> Preview:
     reading = f"Read as {clause}. " if clause.implied else ""
     if plan.stored and not plan.fresh:
         words = "Answered before: asking again shows that answer and costs nothing."
+        if plan.reused is not None:
+            words = f"{plan.reused.words[0].upper()}{plan.reused.words[1:]}: asking shows it and costs nothing."
         return Preview("stored", reading + words, facts=facts)
     balance = balance.of(plan.charged_values)
     fits, worst = forecast(plan, balance.remaining, times=1), plan.price(plan.worst_case)
     most, rest = describe_at_most(worst, balance), format_percent(balance.percent_left)
     warnings += tuple(value for name, value in fits.facts() if name == "consent")
+    offer = describe_offer(plan) and f" {describe_offer(plan).strip()}"
     if not fits.at_worst:
-        words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left."
+        words = f"This may cost {most.removeprefix('at most ')}, and {rest} is left.{offer}"
         return Preview("short", reading + words, warnings, facts=facts)
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     if plan.reread and not plan.stored:
         again = f"{REREAD[0].upper()}{REREAD[1:]}. "
-    words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left."
+    words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left.{offer}"
     rise = balance.measure(worst)
     used = [Part("already used", 1 - balance.left), Part("this, at most,", rise.share, now=True)]
     meter = Meter("budget", Fraction(1), used, max(Fraction(0), balance.left - rise.share))
@@ -580,6 +587,39 @@ async def grant(visit: VisitorRequest) -> Response:
     wanted = ApproximateDP(budget.epsilon, budget.delta)
     given = {"before": found.balance.granted, "wanted": wanted, "form": _grant_fields(form)}
     return visit.page("confirm.html", given)
+
+
+async def published(visit: VisitorRequest) -> Response:
+    """Return the page of the published tables, with the form that publishes another."""
+    return await _published_page(visit)
+
+
+async def publish(visit: VisitorRequest) -> Response:
+    """Return the price of publishing, refreshing or dropping a table; do it once that price is confirmed."""
+    gateway, form = visit.dispatch.gateway, {name: value.strip() for name, value in visit.form.items()}
+    try:
+        words, is_done = await visit.dispatch.run(lambda: change_published(gateway, visit.user, given=form))
+    except Error as error:
+        return await _published_page(visit, problem=visit.box(error))
+    if is_done:
+        return await _published_page(visit, done=words)
+    kept = {name: form.get(name, "") for name in ("act", "name", "sql", "comment", "account")}
+    return await _published_page(visit, asked={**kept, "price": words})
+
+
+async def _published_page(
+    visit: VisitorRequest, *, problem: object = None, done: str = "", asked: Mapping[str, str] | None = None
+) -> Response:
+    gateway = visit.dispatch.gateway
+    given = {
+        "tables": await visit.dispatch.run(lambda: list_published(gateway)),
+        "accounts": list_accounts(gateway, visit.user),
+        "form": {name: visit.form.get(name, "") for name in ("name", "sql", "comment")},
+        "problem": problem,
+        "done": done,
+        "asked": asked,
+    }
+    return visit.page("published.html", given)
 
 
 async def refusals(visit: VisitorRequest) -> Response:

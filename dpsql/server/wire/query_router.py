@@ -21,6 +21,7 @@ from dpsql.errors import Error
 from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.system_catalog import (
     MAY_BE_CATALOG,
+    Additions,
     CatalogError,
     CatalogRows,
     CurrentCatalog,
@@ -216,7 +217,8 @@ class QueryRouter:
 
         def describe_in_catalog(stop: Stop) -> Shape:
             def act(_: Pause) -> Shape:
-                found = self._catalog.current.describe(text, types, user=analyst, definitions=context.definitions)
+                added = Additions(context.definitions, self._gateway.service.list_stored(analyst))
+                found = self._catalog.current.describe(text, types, user=analyst, added=added)
                 return Shape(found.parameters, found.columns)
 
             return self._gateway.answer_from_catalog(
@@ -269,8 +271,9 @@ class QueryRouter:
         if not context.definitions:
             found = self._catalog.current.find_answer(text, parameters, user=analyst, formats=tuple(formats))
         if found is not None:
+            stored = self._gateway.service.peek_stored(analyst)
             with self._gateway.service.share.try_turn(analyst) as has_turn:
-                if has_turn:
+                if has_turn and stored == found.stored:
                     self.count_light(CATALOG, source, analyst=analyst)
                     return _convert_rows(found, formats, holding=self._quota.hold(found.size))
         values = list[object]()
@@ -322,7 +325,7 @@ class QueryRouter:
                     _make_parameters(bound),
                     user=context.analyst,
                     formats=tuple(formats),
-                    definitions=context.definitions,
+                    added=Additions(context.definitions, self._gateway.service.list_stored(context.analyst)),
                     hold=hold,
                 )
             except (CatalogError, Error) as error:

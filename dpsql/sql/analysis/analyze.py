@@ -40,7 +40,7 @@ from dpsql.sql.analysis.plain_select import (
 from dpsql.sql.analysis.private_select import AnalysisRequest, check_explicit, check_header, read_private
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.literals import Clock, UnboundParameter
-from dpsql.sql.ir.scope import list_names, propose_name
+from dpsql.sql.ir.scope import list_tables, propose_name
 from dpsql.sql.ir.statements import (
     Describe,
     OuterSelect,
@@ -256,7 +256,7 @@ def _read_command(statement: ScannedStatement, catalog: Catalog) -> _Show | Desc
         raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
     table = catalog.find_path(names)
     if table is None:
-        hint = list_names("The policy exposes", [known.name for known in catalog.list_tables()], wanted=names[-1])
+        hint = list_tables([known.name for known in catalog.list_tables()], names)
         where = statement.place(tokens[1], tokens[-1])
         raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
     return Describe(table.name)

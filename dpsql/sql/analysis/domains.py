@@ -20,6 +20,7 @@ from dataclasses import replace
 from dpsql.errors import Place, Refusal
 from dpsql.sql.analysis.known_values import (
     MOST_GROUPS,
+    find_bounds,
     find_year_column,
     is_time_bucket,
     list_known_values,
@@ -63,6 +64,7 @@ from dpsql.sql.ir.tree import (
     find_read_type,
     list_scans,
     strip_casts,
+    walk,
 )
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.clause import MAX_LISTED
@@ -337,6 +339,24 @@ def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery
 def needs_bounds(key: Expression) -> bool:
     """Return whether bounds in WHERE decide which values a key has."""
     return is_time_bucket(key) or find_year_column(key) is not None
+
+
+def count_covering_groups(query: PrivateQuery) -> int | None:
+    """Return the number of groups of a known domain where the text tells that every row is in one of them; else None.
+
+    It does of CASE, of truth values and of parts of times, and of times whose first and last are in WHERE. It does not
+    of a list, of a public table, or of a calendar that the policy has: rows may have other values.
+    """
+    if query.domain is None or "domain" in query.clause.options:
+        return None
+    for key in query.keys:
+        if needs_bounds(key):
+            columns = [each for each in walk(key) if isinstance(each, ColumnRef)]
+            if any(None in find_bounds(column, query.body.where) for column in columns):
+                return None
+        elif isinstance(strip_casts(key), ColumnRef) and key.type.family is not Family.BOOLEAN:
+            return None
+    return count_groups(query.domain)
 
 
 def read_group_domain(

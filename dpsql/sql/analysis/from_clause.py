@@ -53,7 +53,7 @@ from dpsql.sql.ir.scope import (
     extract_unit_equalities,
     find_linked_units,
     is_connected,
-    list_names,
+    list_tables,
     propose_name,
     refuse_stored,
 )
@@ -290,9 +290,7 @@ class Sources:
         """
         table = self.catalog.find_path(path)
         if table is None:
-            hint = list_names(
-                "The policy exposes", [table.name for table in self.catalog.list_tables()], wanted=path[-1]
-            )
+            hint = list_tables([table.name for table in self.catalog.list_tables()], path)
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         if table.stored_kind:  # the engine does not have it; `read_outer_select` reads it where nothing private is read
             raise refuse_stored(table, self.reader.place(node))

@@ -181,8 +181,7 @@ class _Block:
                 return all(map(self.can_be_null, arguments))
             case Call(function=function, arguments=arguments):
                 time = arguments[-1] if function in {"date_part", *_NAMES} else None
-                # infinite times have no parts
-                return not isinstance(time, ColumnRef) or None in find_bounds(time, self.body.where)
+                return not isinstance(time, ColumnRef) or not self._is_finite(time)
             case Cast(argument=argument, type=type_):
                 is_total = type_ == DOUBLE and argument.type.family in _EXACT_NUMBERS
                 is_part = type_ == BIGINT and isinstance(argument, Call) and argument.function == "date_part"
@@ -198,7 +197,7 @@ class _Block:
         return (*values, Literal(None, node.type)) if self.can_be_null(node) else tuple(values)
 
     def _is_present(self, column: ColumnRef) -> bool:
-        """Return whether no row with NULL in a column passes WHERE, by a condition at its top that NULL fails."""
+        """Return whether no row with NULL in a column passes WHERE, by the policy or a condition that NULL fails."""
         for part in split_conjuncts(self.body.where):
             operands: tuple[Expression, ...] = ()
             match part:
@@ -212,7 +211,26 @@ class _Block:
                     operands = arguments
             if any(strip_casts(operand) == column for operand in operands):
                 return True
-        return False
+        return self._is_declared(column)
+
+    def _is_finite(self, time: ColumnRef) -> bool:
+        """Return whether a time is neither NULL nor infinite, which has no parts."""
+        return None not in find_bounds(time, self.body.where) or self._is_declared(time)
+
+    def _is_declared(self, column: ColumnRef) -> bool:
+        """Return whether the policy says that a column is never NULL, and no outer join leaves it NULL."""
+        path = _find_path(self.body.source, column.relation)
+        if path is not None:
+            tables = [table for table in self.catalog.tables if table.path == path]
+            return any(column.name in table.not_null for table in tables)
+        sources, at = _list_sources(self.body.source, column.relation), column.name.removeprefix("c")
+        if not sources or any(may_lack for _, may_lack in sources):
+            return False
+        outputs = [(source.body, source.outputs[int(at) - 1]) for source, _ in sources]
+        return all(
+            isinstance(output, ColumnRef) and _Block(body, self.catalog, self.seen)._is_declared(output)  # noqa: SLF001
+            for body, output in outputs
+        )
 
     def _unite(self, nodes: Iterable[Expression]) -> list[Literal] | None:
         """Return the values of several expressions together; None where those of one are not known."""
@@ -346,6 +364,15 @@ def _list_sources(relation: Relation, number: int, *, may_lack: bool = False) ->
             return [(source, may_lack)]
         case Scan() | Numbered() | Derived() | Combined() | Cut():
             return []
+
+
+def _find_path(relation: Relation, number: int) -> tuple[str, ...] | None:
+    """Return the path of the table that a relation is; None for another, and on a side of a join that may lack rows."""
+    if isinstance(relation, Joined):
+        lacking = _OUTER.get(relation.kind, (False, False))
+        sides = [side for side, lacks in zip((relation.left, relation.right), lacking, strict=True) if not lacks]
+        return next((path for side in sides if (path := _find_path(side, number)) is not None), None)
+    return relation.path if isinstance(relation, Scan) and relation.number == number else None
 
 
 # Part 2: calendars.

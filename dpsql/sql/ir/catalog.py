@@ -88,13 +88,13 @@ class Form(Enum):
 class Table:
     """One table: its name, its path in the engine, its exposed columns, its privacy unit (None: public).
 
-    With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
-    read the `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day
-    that the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's
-    bound of the rows of a unit in a group, None without one, and `bounds` those of the sums of a unit's values in a
-    group: column, least and most. The rows of a table with a `stored_kind` are in the ledger: it is an "answer" under
-    its name, or "published", with a `comment`. One that `has_ended` is the answer of an earlier data version, and its
-    comment is the query.
+    With a `link` the unit is the last of the columns, and stored where the link leads. Queries may read the
+    `materialized` sets in place of the rows. `calendar` lists columns of times with the first and the last day that
+    the policy says for them. Each value of the column `budget_by` has a budget. `rows` is the policy's bound of the
+    rows of a unit in a group, None without one, and `bounds` those of the sums of a unit's values in a group: column,
+    least and most. The columns in `not_null` are never NULL, nor an infinite time. The rows of a table with a
+    `stored_kind` are in the ledger: it is an "answer" under its name, or "published", with a `comment`. One that
+    `has_ended` is the answer of an earlier data version, and its comment is the query.
     """
 
     name: str
@@ -110,6 +110,7 @@ class Table:
     stored_kind: str = ""
     has_ended: bool = False
     comment: str = ""
+    not_null: tuple[str, ...] = ()
 
     @property
     def is_public(self) -> bool:

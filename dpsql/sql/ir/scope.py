@@ -211,6 +211,13 @@ def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
     return f"{propose_name(wanted, names)}{lead} {', '.join(names[:_SHOWN])}{more}."
 
 
+def list_tables(names: Sequence[str], path: Sequence[str]) -> str:
+    """Return a hint that lists the tables of the policy; one that is named otherwise than by this path comes first."""
+    wanted = ascii_lower(path[-1])
+    near = next((name for name in names if ascii_lower(name).rpartition(".")[2] == wanted), "")
+    return f"{near and f'Did you mean {near}? '}{list_names('The policy exposes', names, wanted=wanted)}"
+
+
 def propose_text(name: str) -> str:
     """Return a hint for text in double quotes, which are those of names."""
     return f"Double quotes are for names: write '{name.replace(chr(39), chr(39) * 2)}' for text. "

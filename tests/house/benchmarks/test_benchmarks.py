@@ -56,6 +56,7 @@ SEEN_BELOW = [
     "peers",
     "recall",
     "released",
+    "reuse",
     "timing",
     "wire",
 ]
@@ -479,6 +480,14 @@ def test_released_names_are_known_to_the_queries_that_follow(quick: Quick) -> No
     assert table["domain = released"]["mechanism"] in {"peeling", ""}  # "" where the broad list released nothing
     every = table["weighted_gaussian with all"]
     assert every["returned"] >= min(5, every["known"]) - 1e-9
+
+
+def test_reuse_charges_fewer_items_where_answers_follow_from_others(quick: Quick) -> None:
+    tiles, written, apart, beside = quick("reuse")
+    # No tile is part of another, whatever the noise; of the questions beside them some are, in these orders.
+    assert [row.values["answers from others, mean"] for row in (tiles, written, apart)] == [0, 0, 0]
+    assert beside.values["answers from others, mean"] > 0
+    assert apart.table == beside.table != tiles.table
 
 
 def test_exp1_shows_the_baselines_and_all_mechanisms(quick: Quick, accuracy: ModuleType) -> None:

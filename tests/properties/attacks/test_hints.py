@@ -64,10 +64,11 @@ def swap_fragment(text: str, error: Error, new: str) -> str:
 
 
 def nearest(text: str, error: Error, found: re.Match[str]) -> str:
-    """Write the proposed name wherever the misspelt one, the first word of the fragment, is."""
-    wrong = re.match(r"\w+", error.place.fragment)  # type: ignore[union-attr]
+    """Write the proposed name wherever the wrong one is: the path of a table, or the first word of the fragment."""
+    path = r"[\w.]+" if error.code == "unknown-table" else r"\w+"
+    wrong = re.match(path, error.place.fragment)  # type: ignore[union-attr]
     assert wrong
-    return re.sub(rf"\b{wrong[0]}\b", found[1], text)
+    return re.sub(rf"\b{re.escape(wrong[0])}\b", found[1], text)
 
 
 Follow = Callable[[str, Error, re.Match[str]], str]

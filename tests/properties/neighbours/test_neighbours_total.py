@@ -22,7 +22,9 @@ import dpsql
 from dpsql import engines
 from dpsql.curator import materialize
 from dpsql.mechanisms import SharedTotal
+from dpsql.plan.identity.replay_key import MeasuredRows, list_measured_rows
 from dpsql.quantities import Epsilon
+from dpsql.sql.analysis.domains import count_covering_groups
 
 Row = tuple[int | None, str | None, int]
 Read = tuple[dict[object, int], int | None]  # the first measure of each group, and the total
@@ -127,6 +129,96 @@ def drops(rows: list[Row], sql: str, change: Callable[[str], str] = str) -> Iter
         if total is not None and less is not None:
             yield find_moves(groups, fewer), total - less
         fill(rows)
+
+
+def find_same_rows(grouped: dpsql.Plan, total: dpsql.Plan) -> MeasuredRows | None:
+    """Return how a total is of the rows of one group, or of all groups, of a query; None where it is of neither."""
+    own = next(list_measured_rows(grouped.query))
+    return next((each for each in list_measured_rows(total.query) if set(each.measures) <= set(own.measures)), None)
+
+
+def count_alone(form: str, condition: str = "") -> dpsql.Plan:
+    """Return the plan of a form without groups, of the rows that meet a condition."""
+    text = SELECTS[form].replace("k, x, ", "", 1).replace("k, ", "", 1).rpartition(" GROUP BY ")[0]
+    where = condition and f"{' AND' if text.endswith('x > 1') else ' WHERE'} {condition}"
+    return explain(f"{text}{where} PRIVATE")
+
+
+def read_alone(plan: dpsql.Plan) -> tuple[int, ...]:
+    found = CON.execute(plan.counting.sql, list(plan.counting.parameters)).fetchone()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("form", "options"), [each for each in CASES if "domain" not in each[1]])
+def test_the_total_is_that_of_a_query_without_groups(form: str, options: str) -> None:
+    """It answers such a query, also where rows have no key, and units are in more groups than are counted."""
+    grouped, alone = explain(statement(form, options)), count_alone(form)
+    assert find_same_rows(grouped, alone) is not None
+    if not grouped.query.counts_units_alone:  # the total is of all units, and not of those that a measure counts
+        return
+    seen = 0
+    for rows in tables(12):
+        fill(rows)
+        groups, total = read(statement(form, options))
+        assert total == read_alone(alone)[0] if groups else total is None
+        seen += bool(groups)
+    assert seen > 4
+
+
+def test_a_total_of_a_domain_is_another_number() -> None:
+    fill([(1, "a", 2), (2, "c", 2), (3, "d", 2)])
+    assert read(statement("rows", "domain"))[1] != read_alone(count_alone("rows"))[0]
+
+
+def compare_with_filter(form: str, options: str, *, number: int) -> Iterator[tuple[int, int]]:
+    """Yield the number of each group, and that of a query with a filter on its key, which are of the same rows."""
+    grouped = explain(statement(form, options))
+    names = ["a", "b"] if "domain" in options else [None, "a", "b"]
+    for name in [None] if form == "distinct" else names:  # what DISTINCT returns could be compared otherwise
+        condition = "k IS NULL" if name is None else f"k = '{name}'"
+        key = (name, 2) if form == "two keys" else (name,)
+        alone = count_alone(form, f"{condition} AND x = 2" if form == "two keys" else condition)
+        same = find_same_rows(grouped, alone)
+        assert same is not None
+        assert sorted(same.fixed) == sorted(next(list_measured_rows(grouped.query)).keys)
+        for rows in tables(number):
+            fill(rows)
+            yield read(statement(form, options))[0].get(key, 0), read_alone(alone)[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [each for each in CASES if "bound" not in each[1] and (each[0], "domain" in each[1]) != ("distinct", True)],
+)
+def test_the_number_of_a_group_is_that_of_a_filter_on_its_key(form: str, options: str) -> None:
+    pairs = list(compare_with_filter(form, options, number=6))
+    assert all(grouped == alone for grouped, alone in pairs)
+    assert sum(grouped > 0 for grouped, _ in pairs) > 1
+
+
+def test_with_a_bound_of_groups_it_is_another_number() -> None:
+    assert any(grouped < alone for grouped, alone in compare_with_filter("rows", "bounded", number=30))
+
+
+@pytest.mark.parametrize(
+    "key", ["x > 1", "CASE WHEN x > 2 THEN 'high' WHEN x > 0 THEN 'low' END", "x IS NULL", "k = 'a'"]
+)
+def test_groups_that_the_text_tells_have_all_rows(key: str) -> None:
+    grouped = explain(f"SELECT {key} AS c, COUNT(*) AS n FROM reads GROUP BY c ALL PRIVATE")
+    for rows in tables(12):
+        fill(rows[:3])  # units have at most 3 rows, as many as count in all
+        found = CON.execute(grouped.counting.sql, list(grouped.counting.parameters)).fetchall()
+        assert len(found) == count_covering_groups(grouped.query)
+        assert sum(row[-1] for row in found) == read_alone(count_alone("row counts"))[0]
+
+
+def test_a_list_of_groups_need_not_have_all_rows() -> None:
+    listed = explain("SELECT k, COUNT(*) AS n FROM reads GROUP BY k ALL PRIVATE WITH (domain = ['a', 'b', 'c', 'd'])")
+    assert count_covering_groups(listed.query) is None
+    fill([(1, None, 2), (2, "c", 2)])
+    found = CON.execute(listed.counting.sql, list(listed.counting.parameters)).fetchall()
+    assert sum(row[-1] for row in found) == 1  # of 2 rows
 
 
 @pytest.mark.parametrize(("form", "options"), CASES)

@@ -12,15 +12,19 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
 from support.evidence_kit import Terms as Evidence
 from support.evidence_kit import evident_law
-from support.laws import BOTTOM, Counts, Steps, discrete_gaussian_law, label_law, named, peeling_law
+from support.laws import BOTTOM, Counts, Steps, discrete_gaussian_law, hockey_stick, label_law, named, peeling_law
 from support.session_kit import filled, rebuilt, session_on, values_rows
 
 import dpsql
 from dpsql.accounting import discrete_gaussian_offset
 from dpsql.engines import Exact, Statement
+from dpsql.intervals import SharedNoise, ValueNoise
 from dpsql.mechanisms import (
     DomainDiscovery,
     EvidentPeeling,
@@ -29,14 +33,17 @@ from dpsql.mechanisms import (
     LimitedDomain,
     NoisyRelease,
     Peeling,
+    SharedTotal,
     WeightedGaussian,
 )
 from dpsql.mechanisms.gaussian_threshold import share_false_alarm
 from dpsql.mechanisms.two_looks import Answerer, TwoLooks
 from dpsql.plan import Plan
 from dpsql.plan.identity import derived_answers
-from dpsql.plan.mechanisms.base import PrefixLaw
-from dpsql.plan.release import ReleaseTerms
+from dpsql.plan.identity.replay_key import list_measured_rows
+from dpsql.plan.identity.stored_release import pack_release, unpack
+from dpsql.plan.mechanisms.base import CountNoise, NoisyTotal, PrefixLaw
+from dpsql.plan.release import Release, ReleaseTerms, present
 from dpsql.session import Session
 
 Law = dict[Steps, float]
@@ -105,20 +112,22 @@ EXACT: dict[str, tuple[str, Callable[[object], object]]] = {
     "limited domain at one k_bar": ("mechanism = limited_domain, k_bar = 50", lambda own: own),
     "behind the first look": ("known = false", lambda own: own.leaders(Answerer.AT_ONCE)),  # type: ignore[attr-defined]
     "behind both looks": ("known = false", lambda own: own.leaders(Answerer.LEADERS)),  # type: ignore[attr-defined]
-    "peeling": (LISTED, lambda own: own),
+    "peeling": (f"{LISTED}, mechanism = peeling", lambda own: own),
     "names above BOTTOM alone": ("domain = released, evidence = strict", lambda own: own),
 }
 
 
+@pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("kind", EXACT)
-def test_what_is_given_has_the_law_of_a_new_answer(session: Session, kind: str) -> None:
+def test_what_is_given_has_the_law_of_a_new_answer(session: Session, kind: str, counts: bool) -> None:
+    """Counts beside the longer answer, or those of the same length, make no other law of the names."""
     options, read = EXACT[kind]
-    for k, asked in ((4, 3), (3, 1), (4, 2)):
-        longer, shorter = plan(session, k, options), plan(session, asked, options)
+    for k, asked in ((4, 3), (3, 1), (4, 2), *([(3, 3)] if counts else [])):
+        longer, shorter = plan(session, k, options, counts=counts), plan(session, asked, options)
         assert (longer.selection.k, shorter.selection.k) == (k, asked)  # type: ignore[attr-defined]
         assert agrees(shorter, longer, PrefixLaw.EXACT)
-        for counts in UNIVERSES:
-            laws = [find_law(read(each.selection), counts) for each in (longer, shorter)]
+        for units in UNIVERSES:
+            laws = [find_law(read(each.selection), units) for each in (longer, shorter)]
             assert math.isclose(math.fsum(laws[0].values()), 1.0)
             assert differ(cut(laws[0], asked), laws[1]) < 1e-12
 
@@ -303,6 +312,132 @@ def test_a_prefix_is_a_function_of_the_stored_answer_alone() -> None:
                 assert found.receipt.reused
                 shown.append(found.fetchall() == whole[:4])
     assert shown == [True] * 9
+
+
+# --- released numbers of groups
+
+SHARED = SharedTotal(dpsql.Epsilon(2), labels=2)
+COUNTED = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE WITH (known = false)"
+ALONE = "SELECT COUNT(DISTINCT user_id) AS n FROM reads{} PRIVATE"
+# units of which one is dropped: all units, those of "a", those of "b"
+NEIGHBOURS = [((2, 2, 1), (1, 1, 1)), ((2, 2, 1), (1, 1, 0)), ((1, 1, 0), (0, 0, 0)), ((3, 1, 2), (2, 1, 1))]
+Drawn = tuple[int, int, int]  # the noisy total, and twice the noisy counts
+
+
+def find_shared_law(units: tuple[int, int, int]) -> dict[Drawn, float]:
+    """Return the law of a noisy total and of twice the counts of two labels that share it."""
+    (total, *counts), masses = units, dict[Drawn, float]()
+    shared = discrete_gaussian_law(SHARED.total_variance, 4.0)
+    own = discrete_gaussian_law(SHARED.own_variance, 4.0)
+    for (zero, p), (first, q), (second, r) in product(shared.items(), own.items(), own.items()):
+        noisy = total + zero
+        doubled = [2 * count - total + noise + noisy for count, noise in zip(counts, (first, second), strict=True)]
+        masses[(noisy, *doubled)] = p * q * r  # type: ignore[index]
+    return masses
+
+
+def store(plan: Plan, drawn: Drawn) -> bytes:
+    """Return the stored answer with a noisy total and two counts."""
+    parts = SharedNoise(SHARED.own_variance, SHARED.total_variance, SHARED.centre)
+    terms = replace(
+        ReleaseTerms.of(plan),
+        counts=CountNoise(SHARED.variance, parts=parts),
+        total=NoisyTotal(drawn[0], SHARED.total_variance),
+    )
+    canonical = pa.table({"key_1": ["a", "b"], "count": pa.array(drawn[1:], pa.int64())})
+    table, rows = present(plan, canonical, terms=terms)
+    whole = Release(table, canonical, rows, terms, plan.worst_case, items_charged=3, stopped_at_bottom=False)
+    return pack_release(plan, whole, day="2026-11-29").answer
+
+
+def answer_again(asked: Plan, stored: bytes) -> int:
+    """Return the number that answers a total, twice that of a group, from a stored answer."""
+    found = [derived_answers.take_cells(asked, rows, stored=stored) for rows in list_measured_rows(asked.query)]
+    (derived,) = (each for each in found if each is not None)
+    (value,) = unpack(derived.plan, derived.stored).canonical.column("count").to_pylist()
+    return int(value)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_two_answers_have_the_joint_law_of_the_first_alone(session: Session, at: int) -> None:
+    """The second is that number of the first, whatever was drawn; alone it has the noise that it is shown with."""
+    where = ("", " WHERE article = 'a'", " WHERE article = 'b'")[at]
+    grouped, asked = session.explain(COUNTED), session.explain(ALONE.format(where))
+    again = {drawn: answer_again(asked, store(grouped, drawn)) for drawn in find_shared_law((2, 2, 1))}
+    assert all(value == drawn[at] for drawn, value in again.items())
+    noise = [SHARED.total_variance, SHARED.variance][at > 0]
+    for units in {each for pair in NEIGHBOURS for each in pair}:
+        law = dict[int, float]()
+        for drawn, mass in find_shared_law(units).items():
+            law[drawn[at]] = law.get(drawn[at], 0.0) + mass
+        if not at:
+            new = discrete_gaussian_law(SHARED.total_variance, 4.0)  # the law of a new answer at this rho
+            assert max(abs(law.get(units[0] + n, 0.0) - mass) for n, mass in new.items()) < 1e-12
+        scale = 2 if at else 1
+        mean = math.fsum(value * mass for value, mass in law.items()) / scale
+        spread = math.fsum((value / scale - mean) ** 2 * mass for value, mass in law.items())
+        assert math.isclose(mean, units[at], abs_tol=1e-9)
+        assert 0.98 * noise < spread < noise
+    for pair in NEIGHBOURS:  # both directions
+        for first, second in (pair, pair[::-1]):
+            p, q = find_shared_law(first), find_shared_law(second)
+            both = [{(drawn, drawn[at]): mass for drawn, mass in each.items()} for each in (p, q)]
+            for epsilon in (0.2, 1.0, 2.5):
+                assert hockey_stick(*both, epsilon) == hockey_stick(p, q, epsilon)  # type: ignore[arg-type]
+
+
+@pytest.mark.mutant
+def test_new_noise_that_is_not_charged_is_caught() -> None:
+    p, q = map(find_shared_law, NEIGHBOURS[0])
+    free = discrete_gaussian_law(SHARED.total_variance, 4.0)
+    both = [
+        {(drawn, units[0] + n): mass * chance for drawn, mass in law.items() for n, chance in free.items()}
+        for law, units in zip((p, q), NEIGHBOURS[0], strict=True)
+    ]
+    assert hockey_stick(*both, 1.0) > hockey_stick(p, q, 1.0) + 0.05
+
+
+@pytest.mark.parametrize("variance", [Fraction(4), Fraction(29, 3), Fraction(40)])
+@pytest.mark.parametrize("size", [1, 2, 13])
+@pytest.mark.parametrize("factor", [0, 1, -2])
+def test_the_interval_of_a_sum_holds_the_exact_one(variance: Fraction, size: int, factor: int) -> None:
+    """In law: numbers with noise of their own, and halves of those that share a part of it."""
+    parts = SharedNoise(variance, 3 * variance, factor) if factor else None
+    single = CountNoise(variance if parts is None else (variance + factor**2 * parts.shared) / 4, parts=parts)
+    noise = derived_answers._add_noises(single, size=size)
+    assert noise is not None
+    mass = _add_laws(variance, size)
+    if factor:
+        mass = np.convolve(mass, _as_array(3 * variance, size * abs(factor)))
+    values = (np.arange(len(mass)) - len(mass) // 2) / (2 if factor else 1)
+    assert math.isclose(float(np.dot(values**2, mass)), noise.variance, rel_tol=1e-9)
+    reach = ValueNoise(noise.variance, parts=noise.parts).reach(0.95)
+    assert float(mass[np.abs(values) <= reach].sum()) >= 0.95
+
+
+@pytest.mark.mutant
+def test_narrow_noise_is_not_added_since_its_interval_would_be_too_short() -> None:
+    variance = Fraction(1, 3)
+    assert derived_answers._add_noises(CountNoise(variance), size=2) is None
+    mass = _add_laws(variance, 2)
+    reach = ValueNoise(2 * variance).reach(0.95)
+    assert float(mass[np.abs(np.arange(len(mass)) - len(mass) // 2) <= reach].sum()) < 0.95
+
+
+def _add_laws(variance: Fraction, size: int) -> npt.NDArray[np.float64]:
+    mass = np.ones(1)
+    for _ in range(size):
+        mass = np.convolve(mass, _as_array(variance, 1))
+    return mass
+
+
+def _as_array(variance: Fraction, factor: int) -> npt.NDArray[np.float64]:
+    """Return the law of a multiple of discrete Gaussian noise, around 0."""
+    law = discrete_gaussian_law(variance)
+    last = max(law) * factor
+    masses = np.zeros(2 * last + 1)
+    masses[[n * factor + last for n in law]] = list(law.values())
+    return masses
 
 
 @pytest.mark.mutant

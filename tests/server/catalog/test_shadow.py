@@ -16,7 +16,14 @@ import pytest
 
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.shadow import MAX_ROWS, Shadow, connect
-from dpsql.server.catalog.system_catalog import CatalogError, CatalogRows, Parameter, SystemCatalog, WireColumn
+from dpsql.server.catalog.system_catalog import (
+    Additions,
+    CatalogError,
+    CatalogRows,
+    Parameter,
+    SystemCatalog,
+    WireColumn,
+)
 from dpsql.server.wire.connection_state import View, list_definitions
 from dpsql.server.wire.rows import OIDS
 from dpsql.sql.ir.catalog import Catalog as Tables
@@ -58,15 +65,15 @@ def test_whoever_asks_finds_themselves_and_nobody_else(shadow: SystemCatalog) ->
 
 def test_views_of_one_name_wait_for_no_other(shadow: Shadow) -> None:
     column = WireColumn("n", OIDS["numeric"], -1, (9 << 16 | 2) + 4)
-    definitions = list_definitions({"v": View.define("v", "SELECT 1", columns=(column,))})
+    added = Additions(list_definitions({"v": View.define("v", "SELECT 1", columns=(column,))}))
     listed = "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'v'::regclass AND a.attnum > 0"
 
     def run(_: object) -> CatalogRows:  # while the view of another exists
-        return shadow.execute(listed, user="ben", definitions=definitions)
+        return shadow.execute(listed, user="ben", added=added)
 
-    assert list(shadow._asked("ana", run, definitions=definitions).rows) == [(b"n",)]
+    assert list(shadow._asked("ana", run, added=added).rows) == [(b"n",)]
     with pytest.raises(CatalogError, match="cannot be read together with system catalogs"):
-        shadow.execute("SELECT * FROM v, pg_class", user="ana", definitions=definitions)
+        shadow.execute("SELECT * FROM v, pg_class", user="ana", added=added)
     assert refused(shadow, listed).sqlstate == "42P01"
 
 

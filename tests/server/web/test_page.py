@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import re
 import shutil
 from html.parser import HTMLParser
@@ -21,7 +22,7 @@ from dpsql.server.users import IDLE, LONGEST, Visits
 FRAGMENT = {"HX-Request": "true"}
 OPEN = {"/login", "/healthz", "/api/openapi.json", "/api/docs"}
 ANALYSTS = {"/", "/help", "/history", "/tables"}
-CURATORS = {"/curator/spending", "/curator/policy", "/curator/ledger", "/curator/refusals"}
+CURATORS = {"/curator/spending", "/curator/policy", "/curator/ledger", "/curator/published", "/curator/refusals"}
 
 
 def ask(client: TestClient, text: str, path: str = "/ask") -> str:
@@ -536,3 +537,44 @@ def test_the_page_says_how_standard_sql_is_read(data: Path, tmp_path: Path) -> N
         assert world.charges() == 0
         assert "read as TOP 3 PRIVATE" in ask(client, text)
         assert "Read as TOP 3 PRIVATE. Answered before" in ask(client, text, path="/preview")
+
+
+def test_a_curator_publishes_refreshes_and_drops_a_table_after_the_price(world: World) -> None:
+    curator, path = world.login("clara"), "/curator/publish"
+    sent = {
+        "proof": proof(curator, "/curator/published"),
+        "name": "weekly",
+        "comment": "Most read <b>",
+        "account": "alice",
+    }
+
+    def confirm(act: str, *words: str, **more: str) -> str:
+        """Send a form, and the form that asks to confirm it."""
+        asked = curator.post(path, data={**sent, **more, "act": act}).text
+        check_markup(asked)
+        assert all(word in asked for word in words)
+        price = re.search(r'name="price" value="([^"]*)"', asked)
+        assert price is not None
+        done = curator.post(path, data={**sent, **more, "act": act, "price": html.unescape(price[1])}).text
+        check_markup(done)
+        return done
+
+    before = world.charges()
+    refused = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "nobody else"})
+    assert "no-share" in refused.text
+    other = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both", "price": "less"})
+    assert "% more of the" in other.text
+    assert world.charges() == before
+    done = confirm("publish", "Publish weekly?", "% more of the", sql=COUNTS, account="both")
+    assert "weekly is published: 3 rows" in done
+    assert world.charges() == before + 1
+    reader = world.login("alice")
+    assert HOSTILE.replace("\u202e", "") not in reader.get("/tables").text
+    assert "n_low" in reader.get("/tables").text
+    assert "name-taken" in curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both"}).text
+    assert "is current" in confirm("refresh", "nothing is made", account="both")
+    assert world.charges() == before + 1
+    assert "weekly is dropped." in confirm("drop", "What it cost stays charged.")
+    assert "n_low" not in reader.get("/tables").text
+    assert reader.get("/curator/published").status_code == 403
+    assert reader.post(path, data={**sent, "proof": proof(reader), "act": "drop"}).status_code == 403

@@ -343,6 +343,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "bounds": [],
         "calendar": [],
         "budget_by": None,
+        "not_null": [],
         "link": None,
         "checked": True,
     }

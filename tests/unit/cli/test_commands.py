@@ -257,6 +257,16 @@ def test_a_long_line_of_a_table_in_a_pipe_does_not_lengthen_the_others(folder: P
     assert max(map(len, lines)) > 2 * min(len(line) for line in lines if line)
 
 
+def test_another_ledger_is_used_by_every_command(folder: Path) -> None:
+    other = ("--ledger", "other.sqlite")
+    assert asked(folder, "query", COUNTED, *other)[0] == 0
+    assert b"answered before" in asked(folder, "explain", COUNTED, *other)[1]
+    assert b"answered before" not in asked(folder, "explain", COUNTED)[1]
+    unused = b"0 % of the budget is used"
+    budgets = [dpsql_command("budget", "--policy", "policy.toml", *ledger, cwd=folder)[1] for ledger in (other, ())]
+    assert [unused in budget for budget in budgets] == [False, True]
+
+
 def test_explain(folder: Path) -> None:
     code, out, err = asked(folder, "explain", COUNTED)
     assert (code, err) == (0, "")

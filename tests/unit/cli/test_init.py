@@ -110,7 +110,8 @@ BOUNDS = """\
 TIMED = BOUNDS.replace(
     "# min_units",
     "# calendar = { created_at = { first = 2025-01-01, last = 2026-12-31 } }"
-    "  # days of a time series without bounds in WHERE\n# min_units",
+    "  # days of a time series without bounds in WHERE\n"
+    '# not_null = ["created_at"]  # columns that are never NULL: no group of NULL is listed for them\n# min_units',
 )
 HOSTILE = [
     "two words",
@@ -386,13 +387,66 @@ def assert_answers(folder: Path, out: str) -> None:
 def test_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "my edits.csv").write_text(CSV)
     out = initialized(tmp_path, "my edits.csv")
-    assert "the first rows of CSV files were read, to guess types, which analysts see." in out
+    assert "the rows of CSV files were read, to guess their format, and types, which analysts see." in out
     assert "my_edits: unit editor_id, named like the id of an editor" in out
     policy = tomllib.loads((tmp_path / "policy.toml").read_text())["tables"]["my_edits"]
     assert policy["source"] == "my edits.csv"
     assert policy["columns"] == {"editor_id": "BIGINT", "page": "VARCHAR", "views": "BIGINT", "at": "TIMESTAMP"}
     assert dpsql_command("check", cwd=tmp_path)[0] == 0
     assert_answers(tmp_path, out)
+
+
+def test_a_csv_file_of_another_format_from_init_to_a_query(tmp_path: Path) -> None:
+    """A mark, a comment, semicolons, single quotes, commas in numbers, days first, offsets, CRLF and empty lines."""
+    text = "\ufeff# export\r\nuser_id;page;price;day;ts;\r\n" + "".join(
+        f"{i};'p{i % 3}; x';1.{i % 900 + 100},50;{i % 28 + 1:02d}.02.2026;"
+        f"2026-01-0{i % 3 + 1}T23:30:00{'+-'[i % 2]}01:00;\r\n\r\n"
+        for i in range(6000)
+    )
+    (tmp_path / "visits.csv").write_bytes(text.encode())
+    out = initialized(tmp_path, "visits.csv")
+    table = tomllib.loads((tmp_path / "policy.toml").read_text())["tables"]["visits"]
+    assert table["csv"] == {
+        "delim": ";",
+        "quote": "'",
+        "skip": 1,
+        "decimal_separator": ",",
+        "thousands": ".",
+        "dateformat": "%d.%m.%Y",
+        "timestampformat": "%Y-%m-%dT%H:%M:%S%z",
+        "names": ["user_id", "page", "price", "day", "ts", "column5"],
+    }
+    assert list(table["columns"].values()) == ["BIGINT", "VARCHAR", "DOUBLE", "DATE", "TIMESTAMP", "VARCHAR"]
+    assert dpsql_command("check", cwd=tmp_path)[0] == 0
+    assert_answers(tmp_path, out)
+    counted = "SELECT page, COUNT(DISTINCT user_id) AS n FROM visits WHERE ts::DATE = DATE '2026-01-02'"
+    code, printed, err = dpsql_command(
+        "query", f"{counted} GROUP BY page TOP 3 PRIVATE", "--format", "json", cwd=tmp_path
+    )
+    assert code == 0, err
+    # By UTC the second day has those of the offset +01:00 at i % 3 = 1, and of -01:00 at i % 3 = 0.
+    rows = {row[0]: row[1] for row in json.loads(printed)["rows"]}
+    assert rows.keys() == {"p0; x", "p1; x"}
+    assert all(abs(n - 1000) < 500 for n in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("x.jsonl", b'{"user_id": 1}', "COPY (FROM read_json('x.jsonl')) TO 'x.parquet'"),
+        ("x.xlsx", b"PK", "COPY (FROM read_xlsx('x.xlsx')) TO 'x.parquet'"),
+        ("x.feather", b"ARROW1", "COPY (FROM rows) TO 'x.parquet'"),
+        ("x.csv", b"", "The file is empty."),
+        ("x.csv", b"user_id,page\n1,SECRET\nTotal\n", "Line 3 of the file"),
+    ],
+)
+def test_a_file_of_another_kind_has_a_hint_that_helps(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    code, _, err = dpsql_command("init", name, cwd=tmp_path)
+    assert code in {5, 6}
+    assert words in err
+    assert "SECRET" not in err
+    assert not (tmp_path / "policy.toml").exists()
 
 
 def test_a_parquet_file_and_a_policy_elsewhere(tmp_path: Path) -> None:

@@ -138,6 +138,15 @@ def test_a_policy_is_granted_and_stored_answers_stay_free(folder: Path) -> None:
     assert "answered before; asking again shows that answer and costs nothing" in out
 
 
+def test_a_grant_of_nothing_is_said_and_not_recorded(folder: Path) -> None:
+    query(folder)
+    _, before, _ = run(folder, "ledger", "verify", "ledger.sqlite")
+    code, out, err = run(folder, "ledger", "grant", "--policy", "policy.toml", "--note", "again")
+    assert (code, out) == (2, "")
+    assert "[grant-nothing]" in err
+    assert run(folder, "ledger", "verify", "ledger.sqlite")[1] == before
+
+
 def test_periods_of_a_policy_are_granted_with_it(folder: Path) -> None:
     policy = folder / "policy.toml"
     policy.write_text(POLICY.format(epsilon='1.0\nperiod = "30d"\nperiods = 4'))

@@ -13,7 +13,7 @@ from support.command_kit import dpsql_command
 from support.terminal_kit import conversation
 
 import dpsql
-from dpsql.cli.shell import COMMANDS, Shell, failure_lines, history_file, run_script
+from dpsql.cli.shell import COMMANDS, Shell, ends_with_command, failure_lines, history_file, run_script
 from dpsql.curator import read_spending
 from dpsql.errors import Place, Refusal
 
@@ -99,6 +99,14 @@ def test_commands_that_there_are_not(folder: Path, capsys: pytest.CaptureFixture
         failures = [run_script(Shell(session), [line]) for line in lines]
     assert [failure and failure.code for failure in failures] == ["shell-command"] * len(lines)
     assert capsys.readouterr().err.count("[shell-command] ") == len(lines)
+
+
+@pytest.mark.parametrize("command", [".help", "exit", "QUIT;", ".explain SELECT 1", "help"])
+def test_a_command_below_an_unfinished_statement_is_noticed(command: str) -> None:
+    for text in (f"SELECT 1\n{command}", f"SELECT 1\n\n  {command}\n", f"SELECT 'a'\n{command}", f"-- x\n{command}"):
+        assert ends_with_command(text)
+    for above in ("", "SELECT '\n", "/*\n", "SELECT 1 AS ", "SELECT 1\nx "):
+        assert not ends_with_command(f"{above}{command}")
 
 
 def test_commands(folder: Path) -> None:
@@ -189,6 +197,9 @@ def test_a_conversation(folder: Path) -> None:
         terminal.shows("dpsql>")
         terminal.types("SELECT forgotten\x03")
         terminal.shows("dpsql>")
+        terminal.types("SELECT 1\r.budget\r")
+        terminal.shows("has no semicolon")
+        terminal.shows("dpsql>")
         terminal.types("SELECT x FROM reads;\r")
         terminal.shows("[")
         terminal.shows("Hint: ")
@@ -234,6 +245,9 @@ def test_without_prompt_toolkit_lines_are_read_and_the_extra_named(folder: Path)
         terminal.shows("...")
         terminal.types("FROM countries;\n")
         terminal.shows("DE")
+        terminal.shows("dpsql>")
+        terminal.types("SELECT 1\nexit\n")
+        terminal.shows("has no semicolon")
         terminal.shows("dpsql>")
         terminal.types("\x04")
         assert terminal.ends() == 0

@@ -162,7 +162,8 @@ def test_a_wrong_type_is_refused(act: Callable[[], object], place: str) -> None:
         (lambda: PrivateTable("u", ["u", "a", "A"]), "policy-columns", "columns"),
         (lambda: PublicTable([]), "policy-columns", "columns"),
         (lambda: PublicTable(source="data.json"), "policy-source", "source"),
-        (lambda: PublicTable(source="data.csv.gz"), "policy-source", "source"),
+        (lambda: PublicTable(source="data.csv.bz2"), "policy-source", "source"),
+        (lambda: PublicTable(source="data.csv.gz"), "policy-types", "source"),
         (lambda: PublicTable(source="data.csv"), "policy-types", "source"),
         (lambda: PublicTable(["a"], source="data.csv"), "policy-types", "columns"),
         (lambda: PublicTable({"a": "BIGINT"}), "policy-types", "columns"),
@@ -256,6 +257,60 @@ def test_the_list_of_types_is_closed(written: str) -> None:
     error = refused(lambda: PublicTable({"day": "DATE", "a b": written}, source="x.csv"))
     assert (error.code, error.place) == ("policy-types", "columns.a b")
     assert "UUID, or DECIMAL(width, scale)" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "key"),
+    [
+        ({"dleim": ";"}, "policy-unknown-key", "dleim"),
+        ({"delim": ";;"}, "policy-csv", "delim"),
+        ({"delim": ""}, "policy-csv", "delim"),
+        ({"delim": 1}, "policy-type", "delim"),
+        ({"delim": "\n"}, "policy-csv", "delim"),
+        ({"delim": "é"}, "policy-csv", "delim"),
+        ({"quote": ","}, "policy-csv", "delim"),
+        ({"comment": '"'}, "policy-csv", "delim"),
+        ({"escape": ","}, "policy-csv", "delim"),
+        ({"escape": "\\", "quote": ""}, "policy-csv", "escape"),
+        ({"skip": -1}, "policy-csv", "skip"),
+        ({"skip": True}, "policy-type", "skip"),
+        ({"header": "no"}, "policy-type", "header"),
+        ({"header": False}, "policy-csv", "header"),
+        ({"new_line": "|"}, "policy-csv", "new_line"),
+        ({"names": ["u", "a", "A"]}, "policy-columns", "names"),
+        ({"names": ["u", ""]}, "policy-name", "names"),
+        ({"names": "u"}, "policy-type", "names"),
+        ({"names": ["a", "b"]}, "policy-csv", "names"),
+        ({"nullstr": ["", 3]}, "policy-type", "nullstr"),
+        ({"encoding": "windows-1252"}, "policy-csv", "encoding"),
+        ({"dateformat": "dd/mm/yyyy"}, "policy-csv", "dateformat"),
+        ({"timestampformat": "%d/%q"}, "policy-csv", "timestampformat"),
+        ({"decimal_separator": ";"}, "policy-csv", "decimal_separator"),
+        ({"thousands": "."}, "policy-csv", "thousands"),
+        ({"thousands": ",", "decimal_separator": ","}, "policy-csv", "thousands"),
+    ],
+)
+def test_a_format_of_a_csv_file_that_cannot_be_meant(options: dict[str, object], code: str, key: str) -> None:
+    for act in (
+        lambda: PrivateTable("u", {"u": "BIGINT"}, source="x.csv", csv=options),
+        lambda: PublicTable({"u": "BIGINT"}, source="x.tsv.gz", csv=options),
+    ):
+        error = refused(act)
+        assert (error.code, error.place) == (code, f"csv.{key}")
+        assert error.hint
+
+
+def test_a_format_is_of_csv_files_alone_and_has_the_defaults_of_rfc_4180() -> None:
+    for source in ("x.parquet", None):
+        assert refused(lambda source=source: PublicTable(source=source, csv={"delim": ";"})).place == "csv"
+    given = {"delim": ";", "quote": "'", "escape": "'", "nullstr": "NA", "names": ["u", "v"]}
+    form = PrivateTable("u", {"U": "BIGINT"}, source="x.csv", csv=given).csv
+    assert form is not None
+    assert form.written() == {"delim": ";", "quote": "'", "names": ("u", "v"), "nullstr": ("NA",)}
+    empty = PublicTable({"u": "BIGINT"}, source="x.csv", csv={}).csv
+    assert empty is not None
+    assert empty.written() == {}
+    assert PublicTable({"u": "BIGINT"}, source="x.csv").csv is None
 
 
 def test_only_a_csv_file_has_types() -> None:
@@ -513,6 +568,14 @@ def test_whose_rows_a_table_holds() -> None:
         "visits": "house",
         "customers": "household_id",
     }
+
+
+def test_columns_that_are_never_null_are_checked() -> None:
+    assert PrivateTable("u", ["u", "Land"], not_null=["land", "u"]).not_null == ("land", "u")
+    for given, code in [(["town"], "policy-columns"), (["u", "U"], "policy-columns"), ("land", "policy-type")]:
+        with pytest.raises(PolicyError) as caught:
+            PrivateTable("u", ["u", "land"], not_null=given)
+        assert (caught.value.code, caught.value.place) == (code, "not_null")
 
 
 def test_columns_of_one_value_per_unit_are_checked() -> None:

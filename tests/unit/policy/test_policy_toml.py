@@ -259,6 +259,16 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
             "policy-type",
             'tables.reads.columns."a b" (policy.toml, line 9)',
         ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id = 'DATE' }\n[tables.reads.csv]\ndleim = ';'",
+            "policy-unknown-key",
+            "tables.reads.csv.dleim (policy.toml, line 9)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id = 'DATE' }\ncsv = { delim = ';;' }",
+            "policy-csv",
+            "tables.reads.csv.delim (policy.toml, line 8)",
+        ),
         (BUDGET + TABLE + "source = 'x.csv'\n[tables.reads.columns]", "policy-columns", READS_COLUMNS),
         (BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id.x = 'DATE' }", "policy-type", USER_ID),
         (BUDGET + TABLE + "min_units = 0", "policy-range", "tables.reads.min_units (policy.toml, line 6)"),

@@ -97,7 +97,7 @@ def test_a_private_query_stands_beside_it(session: dpsql.Session) -> None:
 def test_show_answers_has_them_in_the_words_they_were_asked(session: dpsql.Session) -> None:
     assert len(session.sql("SHOW ANSWERS")) == 0
     session.sql(NAMED)
-    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE"
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads WHERE user_id > 1 PRIVATE"
     session.sql(total)
     shown = session.sql("SHOW ANSWERS").arrow()
     assert shown.column_names == ["name", "query", "asked_at", "days", "columns", "percent_used"]

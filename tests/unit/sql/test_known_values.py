@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import date, datetime
 
 import duckdb
@@ -155,6 +156,45 @@ def test_null_is_no_group_where_a_condition_takes_it_away(case: str) -> None:
     assert listed(key, where) == WITHOUT_NULL[case]
     for weaker in (f"({where}) OR x > 1", "TRUE", f"NOT ({where})"):
         assert None in listed(key, weaker)
+
+
+READ = "reads"
+DECLARED = {  # FROM, a key, and whether NULL is among its values where the policy says that b, n and d are never NULL
+    f"{READ}|b": False,
+    f"{READ}|n > 0": False,
+    f"{READ}|n > 0 AND b": False,
+    f"{READ}|x > 0": True,
+    f"{READ}|n > x": True,
+    f"{READ}|EXTRACT(isodow FROM d)": False,
+    f"{READ}|dayname(d)": False,
+    f"{READ}|dayname(ts)": True,
+    f"{READ}|CASE WHEN n > 0 THEN 1 END": True,
+    "(SELECT user_id, n AS m, d AS e FROM reads) AS r|m > 0": False,
+    "(SELECT user_id, n AS m, d AS e FROM reads) AS r|monthname(e)": False,
+    "(SELECT user_id, n + 0 AS m FROM reads) AS r|m > 0": True,
+    "countries AS c JOIN reads AS r ON r.t = c.code|r.n > 0": False,
+    "countries AS c LEFT JOIN reads AS r ON r.t = c.code|r.n > 0": False,  # rows without a unit do not count
+    "reads AS q LEFT JOIN reads AS r ON r.user_id = q.user_id AND r.x > 0|r.n > 0": True,
+    "reads AS q LEFT JOIN (SELECT user_id, n AS m FROM reads) AS r ON r.user_id = q.user_id|r.m > 0": True,
+    "reads AS r LEFT JOIN countries AS c ON r.t = c.code|r.n > 0": False,
+    "reads AS r LEFT JOIN countries AS c ON r.t = c.code|c.code > 'a'": True,
+}
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_null_is_no_group_of_columns_that_the_policy_says_are_never_null(case: str) -> None:
+    source, _, key = case.partition("|")
+    unit = "q.user_id" if "AS q" in source else "user_id"
+    tables = [replace(each, not_null=("b", "n", "d") if each.name == READ else ()) for each in CATALOG.tables]
+    text = f"SELECT {key} AS k, COUNT(DISTINCT {unit}) AS n FROM {source} GROUP BY k ALL PRIVATE"
+    domains = []
+    for catalog in (CATALOG, replace(CATALOG, tables=tuple(tables))):
+        query = analyze(text, catalog, accepts_pattern=accepts_pattern)
+        assert isinstance(query, PrivateQuery)
+        assert isinstance(query.domain, LiteralDomain)
+        domains.append([value.value for value in query.domain.values if isinstance(value, Literal)])
+    assert domains[1] == [value for value in domains[0] if value is not None or DECLARED[case]]
+    assert None in domains[0]
 
 
 def test_years_are_between_the_bounds() -> None:

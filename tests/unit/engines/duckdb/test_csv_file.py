@@ -4,18 +4,19 @@ import csv
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dpsql.dialects import CsvFormat
 from dpsql.engines.duckdb import csv_file
 
 Row = tuple[str | None, ...]
 
 
-def read(data: bytes, width: int, wanted: list[int] | None = None) -> list[Row] | None:
+def read(data: bytes, width: int, wanted: list[int] | None = None, form: CsvFormat | None = None) -> list[Row] | None:
     """Return the rows of `data`, or None if it is refused."""
     try:
-        blocks = list(csv_file.tables(io.BytesIO(data), wanted or list(range(width)), width=width))
+        blocks = list(csv_file.tables(io.BytesIO(data), wanted or list(range(width)), width=width, form=form))
     except csv_file.TROUBLE:
         return None
     return [tuple(row.values()) for block in blocks for row in block.to_pylist()]
@@ -72,6 +73,98 @@ def test_any_text_is_read_as_the_rfc_says_or_refused(text: str, width: int, bloc
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_file, "_BLOCK", block)
         assert read(data, width) == slowly(data, width)
+
+
+FORMS = [
+    CsvFormat(),
+    CsvFormat(delim=";", comment="#"),
+    CsvFormat(delim="\t", quote="'", nullstr=("", "a")),
+    CsvFormat(escape="\\", comment="#"),
+    CsvFormat(quote="'", escape="\\", new_line="\r"),
+    CsvFormat(quote="", delim=";", nullstr=()),
+    CsvFormat(new_line="\r", comment=";"),
+    CsvFormat(delim=" "),
+]
+
+
+class Slow:
+    """What a format says of a text, character by character."""
+
+    def __init__(self, text: str, width: int, form: CsvFormat) -> None:
+        self.text, self.width, self.form = text, width, form
+        self.ends = ("\r",) if form.new_line == "\r" else ("\r\n", "\n")
+
+    def rows(self) -> list[Row] | None:
+        """Return the rows, None where the text is not of the format."""
+        found, at = list[Row](), 0
+        while at < len(self.text):
+            row: list[str | None] = []
+            start = at
+            if self.form.comment and self.text.startswith(self.form.comment, at):
+                start = next((end for end in range(at, len(self.text)) if self.text[end] in "\r\n"), len(self.text))
+            if start > at or (self.width > 1 and self.text.startswith(self.ends, at)):
+                at = self.after_end(start)
+            else:
+                while not row or self.text.startswith(self.form.delim, at):
+                    value, at = self.field(at + bool(row))
+                    row.append(value)
+                    if at < 0:
+                        return None
+                at = self.after_end(at)
+                if len(row) != self.width:
+                    return None
+                found.append(tuple(row))
+            if at < 0:
+                return None
+        return found
+
+    def after_end(self, at: int) -> int:
+        """Return the place behind a line break, or the end of the text; -1 where neither is there."""
+        ends = (at + len(end) for end in self.ends if self.text.startswith(end, at))
+        return at if at == len(self.text) else next(ends, -1)
+
+    def field(self, at: int) -> tuple[str | None, int]:
+        """Return a field and the place behind it; -1 for a quote that is not closed."""
+        quote, escape = self.form.quote, self.form.escape or self.form.quote
+        start = at if self.form.delim == " " else at + len(self.text[at:]) - len(self.text[at:].lstrip(" "))
+        if not quote or not self.text.startswith(quote, start):
+            stops = {self.form.delim, "\r", "\n", quote}
+            end = next((end for end in range(at, len(self.text)) if self.text[end] in stops), len(self.text))
+            value = self.text[at:end]
+            return None if value in self.form.nullstr else value, end
+        value, at = "", start + 1
+        while at < len(self.text):
+            pair = self.text[at : at + 2]
+            if pair in {escape + quote, escape + escape}:
+                value, at = value + pair[1], at + 2
+            elif pair[0] == quote:
+                at += 1
+                while self.form.delim != " " and self.text.startswith(" ", at):
+                    at += 1
+                return value, at
+            elif pair[0] == escape and len(pair) == 1:
+                break
+            else:
+                step = 2 if pair[0] == escape else 1
+                value, at = value + pair[:step], at + step
+        return None, -1
+
+
+MARKS = st.sampled_from(
+    [*"aé #;'\\\t", ",", ",", '"', '"', "'", "''", "\n", "\n", "\r\n", "\r", "\r", ',"', '"\n', "\\'"]
+)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: repr(form.written()))
+@given(st.lists(MARKS, max_size=25).map("".join), st.integers(1, 3), st.sampled_from([1, 2, 3, 7, 1000]))
+@example("\n", 3, 1)
+@example('#,"\r"\n', 2, 1000)
+@example('"a""b" ,1\n', 2, 1000)
+@example('1,"#\n#", "\\"" \n', 3, 2)
+def test_any_text_is_read_as_the_format_says_or_refused(form: CsvFormat, text: str, width: int, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_file, "_BLOCK", block)
+        assert read(text.encode(), width, form=form) == Slow(text, width, form).rows()
 
 
 FIELDS = st.none() | st.text(st.sampled_from('aé\ufeff ,"\n\r\0\\x'), max_size=6)

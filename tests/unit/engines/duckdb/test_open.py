@@ -55,6 +55,12 @@ def test_a_table_that_is_not_there(database: Path, name: str) -> None:
     assert error.place == f"table {name}"
 
 
+@pytest.mark.parametrize(("name", "near"), [("read", "reads"), ("x.main.reads", "reads"), ("zzz", "")])
+def test_the_table_with_the_nearest_name_is_proposed(database: Path, name: str, near: str) -> None:
+    hint = refused(database, {name: None}).hint
+    assert hint.startswith(f"Did you mean {near}? Name a table" if near else "Name a table")
+
+
 def test_a_table_needs_a_database_or_a_source(parquet: Path) -> None:
     assert refused(None, {"visits": parquet, "reads": None}).code == "table-missing"
 
