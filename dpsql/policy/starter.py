@@ -245,7 +245,7 @@ _LIMIT_NOTES = {
     "consent": "true: run queries that can hardly return a row without being asked for consent",
     "share_replays": "true: the first answer to a query is that of all analysts, each of whom is charged for it",
 }
-_MAX_ROWS_FETCHED = 100_000  # an example
+_LIMIT_EXAMPLES = {"max_rows_fetched": 100_000}  # of those without a default
 _SQL = ["# [sql]", "# implicit = true  # read standard SQL over private tables as private, as dashboards write it"]
 _TIME = re.compile(r"DATE|TIMESTAMP")
 _SUMMED = re.compile(r"DOUBLE|DECIMAL\(.*\)"), re.compile(r"(?:SMALL|BIG)INT|INTEGER")  # the likeliest first
@@ -408,15 +408,16 @@ def _budget() -> Iterator[str]:
 def _limits() -> Iterator[str]:
     yield "# [limits]  # the most that one query may use; these are the defaults"
     most = Delta(_BUDGET.delta.value / 2) if _LIMITS.max_delta is None else _LIMITS.max_delta
-    values = {name: getattr(_LIMITS, name) for name in _LIMIT_NOTES} | {
+    values = {
+        **{name: getattr(_LIMITS, name) for name in _LIMIT_NOTES},
         "max_epsilon": float(_LIMITS.max_epsilon),
         "min_epsilon": float(_LIMITS.min_epsilon),
         "max_delta": _short(most),
-        "max_rows_fetched": _MAX_ROWS_FETCHED,
-        **{name: str(getattr(_LIMITS, name)).lower() for name in ("consent", "share_replays")},
+        **_LIMIT_EXAMPLES,
     }
     for name, note in _LIMIT_NOTES.items():
-        yield f"# {name} = {values[name]}  # {note}"
+        value = values[name]
+        yield f"# {name} = {str(value).lower() if isinstance(value, bool) else value}  # {note}"
 
 
 def _short(delta: Delta) -> str:

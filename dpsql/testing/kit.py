@@ -21,6 +21,8 @@ from dpsql.engines import Column, Engine, Registered, Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import UsageError
+from dpsql.sql.allow_list import FUNCTIONS, INSIDE
+from dpsql.sql.ir.transforms import ALWAYS_RAISES
 
 Tables = Mapping[str, pa.Table]
 GROUP = "dpsql.testing"  # entry points of other packages: the name of an engine, and its kit
@@ -139,17 +141,8 @@ DUCKDB = Kit("duckdb", _open_duckdb)
 _UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
 _PARTS = "year month day dow isodow doy quarter week isoyear yearweek decade century millennium era".split()
 _PARTS += "hour minute second millisecond microsecond epoch".split()
-_PLAIN = "lower upper length strlen bit_length ascii unicode reverse strip_accents md5 sha1 sha256 translate concat "
-_PLAIN += "concat_ws trim ltrim rtrim substring left right starts_with suffix contains strpos replace split_part pi "
-_PLAIN += "regexp_matches regexp_full_match regexp_replace sqrt cbrt ln log2 log10 log exp sin cos tan cot asin acos "
-_PLAIN += (
-    "atan sinh cosh tanh radians degrees even atan2 pow sign isnan isinf isfinite ceil floor trunc greatest least "
-)
-_PLAIN += "xor try_strptime signbit count sum avg min max row_number rank dense_rank percent_rank cume_dist ntile lag "
-_PLAIN += "lead first_value"
-# Errors of DuckDB for some values, such as abs of the least integer: TRY makes NULL of them.
-_RAISING = "abs round greatest_common_divisor least_common_multiple last_day dayname monthname "
-_RAISING += "strftime time_bucket epoch_ms epoch_us epoch_ns regexp_extract"
+_PLAIN = {*FUNCTIONS.keys() - STANDARD.keys(), *INSIDE, "count", "signbit"}
+_RAISING = {*ALWAYS_RAISES & FUNCTIONS.keys(), "regexp_extract"}  # TRY makes NULL of what DuckDB fails for
 _ADDED = "list_aggregate(list_sort(list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
 
 PORTABLE = Dialect(
@@ -158,8 +151,8 @@ PORTABLE = Dialect(
     MappingProxyType(
         {
             **STANDARD,
-            **{name: f"{name}({{*}})" for name in _PLAIN.split()},
-            **{name: f"TRY({name}({{*}}))" for name in _RAISING.split()},
+            **{name: f"{name}({{*}})" for name in _PLAIN},
+            **{name: f"TRY({name}({{*}}))" for name in _RAISING},
             **{sign: f"TRY({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "//", "%")},
             **{sign: f"({{0}} {sign} {{1}})" for sign in ("||", "&", "|")},
             **{f"date_part.{part}": f"TRY(date_part('{part}', {{0}}))" for part in _PARTS},

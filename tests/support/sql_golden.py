@@ -59,4 +59,5 @@ def check(case: Case, act: Callable[[str], str]) -> None:
         blocks = ["\n".join([*each.notes, each.given + ";", each.expected + ";"]) for each in cases]
         (FIXTURES / f"{case.file}.sql").write_text("\n\n".join(blocks) + "\n")
     else:
-        assert found == case.expected
+        todo = f"DPSQL_REGENERATE=1 writes tests/unit/sql/fixtures/{case.file}.sql; read the difference."
+        assert found == case.expected, f"{todo}\n{found}"

@@ -57,7 +57,7 @@ from dpsql.sql.ir.tree import (
 )
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
-_ALWAYS_RAISES = frozenset(
+ALWAYS_RAISES = frozenset(
     "date_diff date_sub last_day dayname monthname strftime time_bucket epoch_ms epoch_us epoch_ns "
     "round abs - neg + * greatest_common_divisor least_common_multiple".split()
 )
@@ -133,7 +133,7 @@ def _can_raise(node: Call) -> bool:
         return not safe and not (node.function == "%" and families == {Family.DOUBLE})
     if node.function == "regexp_extract":
         return len(node.arguments) > 2  # noqa: PLR2004 - the pattern may not have the group
-    return node.function in _ALWAYS_RAISES and families != {Family.DOUBLE}
+    return node.function in ALWAYS_RAISES and families != {Family.DOUBLE}
 
 
 def widen(expression: Expression) -> Expression:

@@ -82,8 +82,7 @@ def test_every_known_mistake_is_caught(factor: float, worst: object) -> None:
 
 @pytest.mark.parametrize("record", choice.RECORDS, ids=lambda record: record.law)
 def test_every_mechanism_has_a_law(record: Mechanism) -> None:
-    missing = (
-        f'Write laws/{record.name}.py, and name its LAW "{record.law}" in LAWS, as the record of the mechanism does.'
-    )
+    place = f"tests/properties/mechanisms/laws/{record.name}.py"
+    missing = f'Write {place}, and name its LAW "{record.law}" in LAWS of tests/properties/mechanisms/test_laws.py.'
     assert record.law in LAWS, missing
     assert LAWS[record.law].claims

@@ -164,7 +164,7 @@ def check_in_filters(expressions: list[str]) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function_never_raises_and_has_the_type_it_promises(name: str) -> None:
     found = list(accepted(expressions_of(name)))
-    assert found, "No column suits it: write its arguments in SHAPES."
+    assert found, "No column suits it: write its arguments in SHAPES of tests/properties/sql/test_totality.py."
     check_in_filters(found)
 
 

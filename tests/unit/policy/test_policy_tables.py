@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.policy import EngineSettings, Limits, ServerSettings
-from dpsql.policy.starter import Found, starter
+from dpsql.errors import PolicyError
+from dpsql.policy import EngineSettings, Limits, Policy, ServerSettings
+from dpsql.policy.starter import _LIMIT_EXAMPLES, Found, starter
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text("utf-8")
 
@@ -21,11 +22,19 @@ def documented(section: str) -> set[str]:
     return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_starter_policy_has_every_limit() -> None:
+def test_the_starter_policy_has_every_limit_and_each_is_read(tmp_path: Path) -> None:
     text = starter(Found("events.duckdb", ())).text
-    _, _, limits = text.partition("[limits]")
-    written = re.findall(r"^# (\w+) = ", limits.split("\n\n")[0], re.MULTILINE)
-    assert sorted(written) == sorted(field.name for field in fields(Limits))
+    written = text[text.index("# [limits]") :].split("\n\n")[0].replace("\n# ", "\n").removeprefix("# ")
+    names = re.findall(r"^(\w+) = ", written, re.MULTILINE)
+    todo = "Explain each limit in _LIMIT_NOTES of dpsql/policy/starter.py."
+    assert sorted(names) == sorted(field.name for field in fields(Limits)), todo
+    file = tmp_path / "policy.toml"
+    file.write_text(f'[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.t]\nprivacy_unit = "u"\n{written}')
+    try:
+        limits = Policy.from_toml(file).limits
+    except PolicyError as error:
+        pytest.fail(f"{error}\nIs it in _LIMIT_KEYS of dpsql/policy/settings.py, or in _LIMIT_EXAMPLES of starter.py?")
+    assert limits == Limits(max_delta="5e-7", **_LIMIT_EXAMPLES)
 
 
 @pytest.mark.parametrize(
@@ -33,4 +42,5 @@ def test_the_starter_policy_has_every_limit() -> None:
 )
 def test_the_page_of_policies_has_every_key(section: str, settings: type) -> None:
     keys = {field.name for field in fields(settings)}
-    assert keys <= documented(section)
+    todo = f"Give each key its row below [{section}] in docs/reference/policy.md."
+    assert keys <= documented(section), todo

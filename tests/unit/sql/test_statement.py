@@ -483,7 +483,7 @@ HELPED = {
     "SELECT artikle FROM reads GROUP BY 1 TOP 9 PRIVATE": "The columns here are",
     "SELECT article FROM read GROUP BY 1 TOP 9 PRIVATE": "The policy exposes",
     "SELECT article FROM events.main.reads GROUP BY 1 TOP 9 PRIVATE": "Did you mean reads? The policy exposes",
-    "SELECT levenshtein(article, 'a') AS k FROM reads GROUP BY 1 TOP 9 PRIVATE": "SHOW FUNCTIONS",
+    "SELECT no_such(article, 'a') AS k FROM reads GROUP BY 1 TOP 9 PRIVATE": "SHOW FUNCTIONS",
     "SELECT article FROM reads WHERE article IN (SELECT article FROM likes) GROUP BY 1 TOP 9 PRIVATE": "r.unit AND",
     "SELECT article FROM reads WHERE article IN (SELECT * FROM likes) GROUP BY 1 TOP 9 PRIVATE": "one column",
     "SELECT article FROM reads WHERE article IN (SELECT * FROM articles) GROUP BY 1 TOP 9 PRIVATE": "one column",
