@@ -480,7 +480,8 @@ def list_measured_rows(query: PrivateQuery) -> Iterator[MeasuredRows]:
             found = [hashlib.sha256(_write((_ROWS_FORMAT, *rows, part)).encode("ascii")).hexdigest() for part in parts]
             measured, keyed = len(query.measures), len(query.measures) + len(query.keys)
             given = dict(zip(found[keyed:], (value for _, _, value in chosen), strict=True))
-            yield MeasuredRows(tuple(found[:measured]), tuple(found[measured:keyed]), given)
+            if len(given) == number:  # `key = 1 AND key = 2` has no rows, and those of no group
+                yield MeasuredRows(tuple(found[:measured]), tuple(found[measured:keyed]), given)
 
 
 def _read_fixed(condition: Expression) -> tuple[Expression, object] | None:
