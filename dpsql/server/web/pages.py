@@ -614,7 +614,7 @@ async def _published_page(
     given = {
         "tables": await visit.dispatch.run(lambda: list_published(gateway)),
         "accounts": list_accounts(gateway, visit.user),
-        "form": {name: visit.form.get(name, "") for name in ("name", "sql", "comment")},
+        "form": {name: visit.form.get(name, "") for name in ("name", "sql", "comment", "account")},
         "problem": problem,
         "done": done,
         "asked": asked,

@@ -562,16 +562,21 @@ def test_a_curator_publishes_refreshes_and_drops_a_table_after_the_price(world: 
     before = world.charges()
     refused = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "nobody else"})
     assert "no-share" in refused.text
+    wrong = curator.post(path, data={**sent, "act": "publish", "sql": "SELECT", "account": "both"})
+    assert "<option selected>both</option>" in wrong.text  # so that a mended statement is charged to the same one
     other = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both", "price": "less"})
     assert "% more of the" in other.text
     assert world.charges() == before
-    done = confirm("publish", "Publish weekly?", "% more of the", sql=COUNTS, account="both")
+    done = confirm("publish", "Publish weekly?", "% more of the", "Account: <bdi>both</bdi>", sql=COUNTS, account="both")
     assert "weekly is published: 3 rows" in done
     assert world.charges() == before + 1
     reader = world.login("alice")
     assert HOSTILE.replace("\u202e", "") not in reader.get("/tables").text
     assert "n_low" in reader.get("/tables").text
     assert "name-taken" in curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both"}).text
+    shown = re.search(r'value="weekly">.*?</form>', curator.get("/curator/published").text, re.DOTALL)
+    assert shown is not None  # the account can be another one, as that of the table may have no share by now
+    assert re.findall(r"<option( selected)?>(\w+)", shown[0]) == [("", "clara"), ("", "poor"), (" selected", "both")]
     assert "is current" in confirm("refresh", "nothing is made", account="both")
     assert world.charges() == before + 1
     assert "weekly is dropped." in confirm("drop", "What it cost stays charged.")
