@@ -382,8 +382,13 @@ class _Part:
 
 
 def _may_agree(plan: Plan, released: Release, *, number: int) -> bool:
-    """Say whether a measure of a release is a sum over units of which all rows are shown, with Gaussian noise."""
+    """Say whether a measure of a release is a sum over units of which all rows are shown, with Gaussian noise.
+
+    Sums of groups of a stored answer have the noise of these groups, which is not independent of that of other sums.
+    """
     query, measure = plan.query, plan.query.measures[number]
+    if plan.reused is not None and plan.reused.is_sum:
+        return False
     if query.clause.shape == "top" or query.keep or query.limit is not None or not released.terms.noises:
         return False
     noise = released.terms.noises[number]

@@ -263,6 +263,17 @@ def test_noise_of_another_law_is_left_alone(tmp_path: Path, database: Path) -> N
     assert table.equals(drawn)
 
 
+def test_sums_of_one_stored_answer_are_left_alone(tmp_path: Path, database: Path) -> None:
+    policy, sql = build_policy(tmp_path), "SELECT pro, COUNT(*) AS n FROM reads GROUP BY ROLLUP (pro) ALL PRIVATE"
+    finer = "SELECT pro, pages > 5 AS p, COUNT(*) AS n FROM reads GROUP BY pro, p ALL PRIVATE WITH (epsilon = 0.1)"
+    with dpsql.connect(database, policy=policy) as session:
+        session.sql(finer)
+    drawn, table, _ = publish(policy, database, f"{sql} WITH (epsilon = 0.1, intervals = true, reuse = true)")
+    values = drawn.column("n").to_pylist()
+    assert sum(values[:-1]) == values[-1]  # the same noise: as least squares of independent noise it would be too small
+    assert table.equals(drawn)
+
+
 DESIGNS = [
     ((3,), [{0}, set()], [1, 1]),
     ((4,), [{0}, set()], [2, 5]),
