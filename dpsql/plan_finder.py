@@ -159,7 +159,9 @@ class PlanFinder:
                 return before.plan, before.stored
         if plan.reuses is False:
             return plan, None
-        derived = self._take_first_rows(query, plan) if query.clause.shape == "top" else self._take_cells(plan)
+        derived = (self._take_first_rows(query, plan) if query.clause.shape == "top" else None) or self._take_cells(
+            plan
+        )
         if derived is None:
             return plan, None
         if derived.is_given or plan.reuses:

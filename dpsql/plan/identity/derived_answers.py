@@ -23,6 +23,7 @@ answers one whose rows are theirs.
     counts of the same rows share
     one group, `WHERE key = constant`, or fewer       the same; offered where the noise decided which groups were
     measures of the same groups                       returned
+    TOP k of `key IN (constants)`                     offered: the order of those in the list, without the others
     all rows, or those of coarser groups, by the sum  offered, where the text tells that every row is in one of the
     of rows and values of finer ones                  groups: it has more noise, and each unit its bounds in each
     numbers of units in coarser groups, counts with   neither: another number, as a unit can be in several groups,
@@ -39,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING
 
 from dpsql.display import plural, unit_noun
@@ -136,13 +138,27 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
         reused = ReusedAnswer(f"number of all {plural(unit_noun(query.unit_name))} {of}", "")
         return _derive(plan, stored, table=table, terms=replace(terms, counts=own), reused=reused)
     groups = _group_rows(rows, canonical, keys=cells["keys"])
-    sizes, is_sum = {len(each) for each in groups}, len(rows.keys) + len(rows.fixed) < len(cells["keys"])
+    sizes, is_coarser = {len(each) for each in groups}, len(rows.fixed.keys() | set(rows.keys)) < len(cells["keys"])
+    listed = prod(len(values) for key, values in rows.fixed.items() if key not in rows.keys)
+    is_sum, is_top = is_coarser or listed > 1, query.clause.shape == "top"
     places = [cells["measures"].index(each) for each in rows.measures]
+    if is_top:
+        groups = groups[: plan.k]
+        is_found = (
+            rows.fixed.keys() <= set(rows.keys)
+            and bool(rows.fixed)
+            and not is_sum
+            and "series" in facts
+            and bool(groups)
+        )
+    else:
+        is_found = len(groups) == (1 if is_total else count_covering_groups(query))
+        is_found = is_found and (len(sizes) == 1 if is_coarser else sizes == {listed})
     if (
-        terms.bounded_by is not None
-        or len(groups) != (1 if is_total else count_covering_groups(query))
-        or (len(sizes) != 1 if is_sum else sizes != {1})
-        or (is_sum and not (cells["groups"] == canonical.num_rows and all(map(_can_be_added, query.measures))))
+        not is_found
+        or terms.bounded_by is not None
+        or (is_coarser and cells["groups"] != canonical.num_rows)
+        or (is_sum and not (cells["independent"] and all(map(_can_be_added, query.measures))))
     ):
         return None
     noises = [_add_noises(terms.noises[at], size=max(sizes)) for at in places]
@@ -157,24 +173,24 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
     for at, place in enumerate(places):
         values = canonical.column(name_measure(place)).to_pylist()
         columns[name_measure(at)] = int64_array(sum(values[row] for row in each) for each in groups)
-    words = f"{'one group' if is_total else 'groups'} {of}"
+    words = f"{'one group' if is_total else 'groups of a list' if is_top else 'groups'} {of}"
     if is_sum:
         noun = unit_noun(query.unit_name)
         words = f"{'sum' if is_total else 'sums'} of {max(sizes)} groups {of}, with the bounds of a {noun} in each"
     terms = replace(terms, counts=first, others=tuple(others))
-    reused, is_independent = ReusedAnswer(words, "", is_sum), cells["independent"] and not is_sum
+    reused, is_independent = ReusedAnswer(words, "", is_sum), cells["independent"] and not (is_sum or is_top)
     return _derive(plan, stored, table=pa.table(columns), terms=terms, reused=reused, is_independent=is_independent)
 
 
 def _group_rows(rows: MeasuredRows, canonical: pa.Table, *, keys: Sequence[str]) -> list[list[int]]:
-    """Return the rows of a stored table that have the fixed keys, by the keys of a question; none of other keys."""
+    """Return the rows of a stored table that have fixed keys, by the keys of a question; none of other keys."""
     if not rows.fixed.keys() | set(rows.keys) <= set(keys):
         return []
     places, fixed = [keys.index(key) for key in rows.keys], {keys.index(key): each for key, each in rows.fixed.items()}
     found = dict[tuple[object, ...], list[int]]()
     values = list_rows(canonical.select(range(len(keys)))) if keys else [()] * canonical.num_rows
     for at, row in enumerate(values):
-        if all(row[place] == value for place, value in fixed.items()):
+        if all(row[place] in values_of for place, values_of in fixed.items()):
             found.setdefault(tuple(row[place] for place in places), []).append(at)
     return list(found.values())
 

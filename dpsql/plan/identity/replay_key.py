@@ -66,6 +66,7 @@ from dpsql.sql.ir.tree import (
     Expression,
     Family,
     FromWhere,
+    In,
     InQuery,
     Joined,
     Literal,
@@ -457,18 +458,18 @@ _ROWS_FORMAT = "dpsql rows 1"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """Digests of what is measured, and of the keys, each with the rows that it is of; and the keys of one value.
+    """Digests of what is measured, and of the keys, each with the rows that it is of; and the keys of listed values.
 
-    Some `fixed` keys have one value each by WHERE, which is then left out of the rows.
+    Some `fixed` keys have one of these values by WHERE, which is then left out of the rows.
     """
 
     measures: tuple[str, ...]
     keys: tuple[str, ...]
-    fixed: Mapping[str, object]
+    fixed: Mapping[str, tuple[object, ...]]
 
 
 def list_measured_rows(query: PrivateQuery) -> Iterator[MeasuredRows]:
-    """Yield what a query measures, of its own rows first, and then of those without conditions `key = constant`."""
+    """Yield what a query measures, of its own rows first, then of those without `key = constant` and IN."""
     where = split_conjuncts(query.body.where)
     values = [(part, *fixed) for part in where if (fixed := _read_fixed(part)) is not None][:_MOST_FIXED]
     for number in range(len(values) + 1):
@@ -479,29 +480,40 @@ def list_measured_rows(query: PrivateQuery) -> Iterator[MeasuredRows]:
             parts = (*query.measures, *query.keys, *(key for _, key, _ in chosen))
             found = [hashlib.sha256(_write((_ROWS_FORMAT, *rows, part)).encode("ascii")).hexdigest() for part in parts]
             measured, keyed = len(query.measures), len(query.measures) + len(query.keys)
-            given = dict(zip(found[keyed:], (value for _, _, value in chosen), strict=True))
+            given = dict(zip(found[keyed:], (listed for _, _, listed in chosen), strict=True))
             if len(given) == number:  # `key = 1 AND key = 2` has no rows, and those of no group
                 yield MeasuredRows(tuple(found[:measured]), tuple(found[measured:keyed]), given)
 
 
-def _read_fixed(condition: Expression) -> tuple[Expression, object] | None:
-    """Return the expression to which a condition leaves one value, and this value as the key of a group has it.
+def _read_fixed(condition: Expression) -> tuple[Expression, tuple[object, ...]] | None:
+    """Return the expression to which a condition leaves some values, and these as the key of a group has them.
 
     None for other conditions, and for types of which equal values can look different.
     """
     match condition:
         case Call(function="is_null", arguments=(key,)):
-            return key, None
+            return key, (None,)
         case Call(function="=", arguments=(Literal() as literal, key) | (key, Literal() as literal)):
-            family, value = key.type.family, literal.value
-            if key.type != literal.type or value is None or find_collations(key):
-                return None
-            if family is Family.DATE:  # as the number of the day, which `list_values` returns
-                with suppress(ValueError):
-                    return key, (date.fromisoformat(str(value)) - date(1970, 1, 1)).days
-            elif family in {Family.BOOLEAN, Family.INTEGER} or (family is Family.TEXT and UNREADABLE not in str(value)):
-                return key, value
-    return None
+            choices: tuple[Expression, ...] = (literal,)
+        case In(argument=key, choices=choices):
+            pass
+        case _:
+            return None
+    values = [_read_constant(each, key) for each in choices]
+    return None if None in values or find_collations(key) else (key, tuple(dict.fromkeys(values)))
+
+
+def _read_constant(choice: Expression, key: Expression) -> object:
+    """Return a constant as a key has it; None for one of another type, or of a type with several looks of one value."""
+    family, value = key.type.family, choice.value if isinstance(choice, Literal) else None
+    if choice.type != key.type:
+        return None
+    if family is Family.DATE:  # as the number of the day, which `list_values` returns
+        with suppress(ValueError):
+            return (date.fromisoformat(str(value)) - date(1970, 1, 1)).days
+        return None
+    is_plain = family in {Family.BOOLEAN, Family.INTEGER} or (family is Family.TEXT and UNREADABLE not in str(value))
+    return value if is_plain else None
 
 
 # Readings: what a statement means otherwise than in 0.11

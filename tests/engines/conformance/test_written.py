@@ -77,7 +77,7 @@ def catalog_for(dialect: Dialect) -> Catalog:
 
 def test_the_dialect_of_every_kit_is_written() -> None:
     missing = kit._KITS.keys() - DIALECTS.keys()
-    assert not missing, f"Name the dialects of {sorted(missing)} in DIALECTS."
+    assert not missing, f"Name the dialects of {sorted(missing)} in DIALECTS of conformance/test_written.py."
 
 
 @pytest.mark.parametrize("engine", DIALECTS)

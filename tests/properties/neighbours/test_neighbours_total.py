@@ -307,3 +307,18 @@ def test_materialized_tables_have_the_same_total(tmp_path: Path) -> None:
             totals = set(engines.open_exact(found).column(-1).to_pylist())
             assert totals == {read(text)[1]}, text
     assert {"materialized counts", "materialized pairs", "materialized ranks"} <= seen
+
+
+def test_the_rows_of_listed_groups_are_those_of_a_filter_with_in() -> None:
+    grouped = explain(statement("row counts", ""))
+    alone = count_alone("row counts", "k IN ('a', 'b')")
+    same = find_same_rows(grouped, alone)
+    assert same is not None
+    assert list(same.fixed.values()) == [("a", "b")]
+    seen = 0
+    for rows in tables(12):
+        fill(rows[:3])  # units have at most 3 rows, as many as count in all
+        groups = read(statement("row counts", ""))[0]
+        assert groups.get(("a",), 0) + groups.get(("b",), 0) == read_alone(alone)[0]
+        seen += len(groups) > 1
+    assert seen > 4

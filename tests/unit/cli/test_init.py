@@ -16,7 +16,7 @@ from support.child_kit import Child
 from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.policy.starter import FoundColumn, FoundTable, decide
+from dpsql.policy.starter import _LIMIT_EXAMPLES, FoundColumn, FoundTable, decide
 
 SHOP = """
 CREATE TABLE countries (code VARCHAR PRIMARY KEY, name VARCHAR);
@@ -207,7 +207,7 @@ def test_every_commented_setting_holds_when_its_comment_sign_is_removed(shop: Pa
     chosen = "\n".join(line for line in lines if not line.startswith("public"))
     file.write_text(f"{head}[tables.messages]{chosen}{blank}{rest}")
     policy = dpsql.Policy.from_toml(file)
-    assert policy.limits == dpsql.Limits(max_delta="5e-7", max_rows_fetched=100_000)
+    assert policy.limits == dpsql.Limits(max_delta="5e-7", **_LIMIT_EXAMPLES)
     assert policy.tables["messages"] == dpsql.PrivateTable("sender", ["sender", "recipient"])
     orders = policy.tables["orders"]
     assert isinstance(orders, dpsql.PrivateTable)

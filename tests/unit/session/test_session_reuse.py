@@ -450,6 +450,8 @@ RANKED, OLD, LIMITED = ask(3, LEADERS, counts=True), "WHERE age > 3", f"{LEADERS
 AFTER = "WHERE day > '2026-01-03'"
 LISTED_DAYS = ROWS.format("article,", "GROUP BY article ALL") + " WITH (domain = ['a0', 'a1', 'a2', 'a3'])"
 
+LIMITED_DAYS = LISTED_DAYS.replace("'a3']", "'a3'], max_groups_contributed = 2")
+
 
 def opened_mixed() -> Session:
     return at_time(f"{DAY}T12:00:00+00:00", seeded(session_on(shared(*MIXED), POLICY), 3))
@@ -484,6 +486,25 @@ def opened_mixed() -> Session:
         (ROWS.format("age,", "GROUP BY age TOP 30"), ROWS.format("", ""), "neither"),
         (ROWS.format("day,", "GROUP BY day TOP 30"), ROWS.format("", "WHERE day = DATE '2026-01-07'"), "given"),
         (ROWS.format("age, article,", "GROUP BY age, article TOP 9"), ROWS.format("", "WHERE age = 7"), "neither"),
+        # listed keys
+        (RANKED, ask(2, where="WHERE article IN ('{}', 'nowhere')", counts=True), "offered"),
+        (RANKED, ask(3, where="WHERE article = '{}'", counts=True), "offered"),
+        (RANKED, ask(2, where="WHERE article IN ('nowhere')", counts=True), "neither"),
+        (RANKED, ask(2, where="WHERE article NOT IN ('{}')", counts=True), "neither"),
+        (RANKED, ask(2, where="WHERE article IN ('{}') OR age > 3", counts=True), "neither"),
+        (RANKED, ask(2, where="WHERE article IN ('{}') AND age > 3", counts=True), "neither"),
+        (RANKED, ask(2, where="WHERE article IN ('{}')"), "neither"),
+        (ROWS.format("article,", "GROUP BY article TOP 4"), ROWS.format("", "WHERE article IN ('{}', 'a0')"),
+         "offered"),
+        (RANKED, TOTAL.format("WHERE article IN ('{}', 'a0', 'a1')"), "neither"),  # a unit can be in several
+        (LISTED_DAYS, ask(2, where="WHERE article IN ('a1')", counts=True), "neither"),  # in no order
+        (LISTED_DAYS, ROWS.format("", "WHERE article IN ('a1', 'a2')"), "offered"),
+        (LISTED_DAYS, ROWS.format("", "WHERE article IN ('a1', 'a2', 'a1')"), "offered"),
+        (LISTED_DAYS, ROWS.format("", "WHERE article IN ('a1', 'a9')"), "neither"),  # rows may have it
+        (LISTED_DAYS, ROWS.format("", "WHERE article IN ('a1', NULL)"), "neither"),
+        (LIMITED_DAYS, ROWS.format("", "WHERE article IN ('a1', 'a2')"), "neither"),
+        (CLASSES, ROWS.format("", f"{AFTER} AND month(day) IN (1, 2)"), "offered"),
+        (CLASSES, ROWS.format("age > 10 AS old,", f"{AFTER} AND month(day) IN (1, 2) GROUP BY old ALL"), "offered"),
         # sums of groups that have all rows by the text
         (CLASSES, ROWS.format("", AFTER), "offered"),
         (CLASSES, ROWS.format("month(day) AS m,", f"{AFTER} GROUP BY m ALL"), "offered"),
@@ -521,6 +542,18 @@ def test_a_filter_on_a_released_key_shows_its_number() -> None:
             assert found.fetchall() == [(count,)]
             assert found.receipt.reused == f"one group of an answer of 3 of {DAY}"
             assert [each.variance for each in found.measures] == [whole.measures[0].variance]  # type: ignore[union-attr]
+
+
+def test_listed_keys_come_in_the_order_of_the_stored_answer() -> None:
+    with opened_mixed() as session:
+        rows = session.sql(ask(4, LEADERS, counts=True)).fetchall()
+        wanted = [rows[3], rows[1]]
+        listed = ", ".join(f"'{article}'" for article, _ in wanted)
+        text = ask(2, "reuse = true", where=f"WHERE article IN ({listed}, 'nowhere')", counts=True)
+        found = ask_free(session, text)
+        assert found.fetchall() == [rows[1], rows[3]]
+        assert found.receipt.reused == f"groups of a list of an answer of 4 of {DAY}"
+        assert ask_free(session, text.replace("TOP 2", "TOP 1")).fetchall() == [rows[1]]
 
 
 def test_the_sum_of_groups_has_the_noise_of_all_of_them() -> None:
