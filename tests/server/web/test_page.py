@@ -567,7 +567,9 @@ def test_a_curator_publishes_refreshes_and_drops_a_table_after_the_price(world: 
     other = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both", "price": "less"})
     assert "% more of the" in other.text
     assert world.charges() == before
-    done = confirm("publish", "Publish weekly?", "% more of the", "Account: <bdi>both</bdi>", sql=COUNTS, account="both")
+    done = confirm(
+        "publish", "Publish weekly?", "% more of the", "Account: <bdi>both</bdi>", sql=COUNTS, account="both"
+    )
     assert "weekly is published: 3 rows" in done
     assert world.charges() == before + 1
     reader = world.login("alice")

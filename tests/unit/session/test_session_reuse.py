@@ -465,6 +465,7 @@ def opened_mixed() -> Session:
         (RANKED, TOTAL.format("WHERE article = '{}' AND age > 3"), "neither"),
         (RANKED, TOTAL.format("WHERE article = '{}' AND article = 'a9'"), "neither"),
         (RANKED, TOTAL.format("WHERE article = 'a9' AND article = '{}'"), "neither"),
+        (RANKED, TOTAL.format("WHERE article IN ('a9', 'a8') AND article = '{}'"), "neither"),
         (RANKED, TOTAL.format("WHERE article = '{0}' AND article = '{0}'"), "given"),
         (RANKED, TOTAL.format("WHERE article > '{}'"), "neither"),
         (RANKED, TOTAL.format("WHERE lower(article) = '{}'"), "neither"),
