@@ -156,7 +156,7 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
         is_found = is_found and (len(sizes) == 1 if is_coarser else sizes == {listed})
     if (
         not is_found
-        or terms.bounded_by is not None
+        or (terms.bounded_by, plan.count_bound) != (None, None)
         or (is_coarser and cells["groups"] != canonical.num_rows)
         or (is_sum and not (cells["independent"] and all(map(_can_be_added, query.measures))))
     ):

@@ -519,6 +519,8 @@ def opened_mixed() -> Session:
          ROWS.format("", "WHERE day >= '2026-01-03' AND day < '2026-01-09'"), "offered"),
         # fewer measures of the same groups
         (CLASSES.replace(" AS n", " AS n, COUNT(DISTINCT user_id) AS users"), CLASSES, "given"),
+        (CLASSES.replace(" AS n", " AS n, COUNT(DISTINCT user_id) AS users"),
+         f"{CLASSES} WITH (max_groups_contributed = 2)", "neither"),
         (ROWS.format("COUNT(DISTINCT user_id),", ""), ROWS.format("", ""), "given"),
     ],
 )  # fmt: skip
