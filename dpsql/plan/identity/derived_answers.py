@@ -147,6 +147,8 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
         is_found = (
             rows.fixed.keys() <= set(rows.keys)
             and bool(rows.fixed)
+            and query.domain is None  # a list of its own can have fewer values
+            and places[0] == 0  # the first measure ranks
             and not is_sum
             and "series" in facts
             and bool(groups)

@@ -495,6 +495,11 @@ def opened_mixed() -> Session:
         (RANKED, ask(2, where="WHERE article IN ('{}') OR age > 3", counts=True), "neither"),
         (RANKED, ask(2, where="WHERE article IN ('{}') AND age > 3", counts=True), "neither"),
         (RANKED, ask(2, where="WHERE article IN ('{}')"), "neither"),
+        (RANKED, ask(2, "domain = ['a0']", where="WHERE article IN ('{}', 'a0')", counts=True), "neither"),
+        (ROWS.format("article, COUNT(DISTINCT user_id),", "GROUP BY article TOP 4"),  # ranked by users
+         ROWS.format("article,", "WHERE article IN ('{}', 'a0') GROUP BY article TOP 2"), "neither"),
+        (ROWS.format("article,", "GROUP BY article TOP 4"),
+         ROWS.format("article,", "WHERE article IN ('{}', 'a0') GROUP BY article TOP 2"), "offered"),
         (ROWS.format("article,", "GROUP BY article TOP 4"), ROWS.format("", "WHERE article IN ('{}', 'a0')"),
          "offered"),
         (RANKED, TOTAL.format("WHERE article IN ('{}', 'a0', 'a1')"), "neither"),  # a unit can be in several
