@@ -488,7 +488,10 @@ def test_stored_answers_are_pages_and_files_of_their_analyst_alone(world: World)
     before = world.charges()
     assert client.get("/answers.parquet", params=asked).content[:4] == b"PAR1"
     assert client.get("/answers.exe", params=asked).status_code == 404
-    for other in (NAMES, COUNTS.replace("TOP 3 PRIVATE", "TOP 3 PRIVATE WITH (fresh = true)")):
+    for other in (
+        COUNTS.replace("TOP 3", "TOP 4"),
+        COUNTS.replace("TOP 3 PRIVATE", "TOP 3 PRIVATE WITH (fresh = true)"),
+    ):
         assert client.get("/answers.csv", params={"text": other}).status_code == 404
         assert "Costs." in client.get("/answers", params={"text": other}).text
     poor = world.login("poor")
