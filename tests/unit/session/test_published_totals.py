@@ -264,8 +264,10 @@ def test_noise_of_another_law_is_left_alone(tmp_path: Path, database: Path) -> N
 
 
 def test_sums_of_one_stored_answer_are_left_alone(tmp_path: Path, database: Path) -> None:
-    policy, sql = build_policy(tmp_path), "SELECT pro, COUNT(*) AS n FROM reads GROUP BY ROLLUP (pro) ALL PRIVATE"
-    finer = "SELECT pro, pages > 5 AS p, COUNT(*) AS n FROM reads GROUP BY pro, p ALL PRIVATE WITH (epsilon = 0.1)"
+    policy = build_policy(tmp_path)
+    users = "(SELECT user_id, MAX(pages) > 5 AS p, COUNT(*) > 4 AS many FROM visits GROUP BY user_id) AS u"
+    sql = f"SELECT many, COUNT(*) AS n FROM {users} GROUP BY ROLLUP (many) ALL PRIVATE"
+    finer = f"SELECT many, p, COUNT(*) AS n FROM {users} GROUP BY many, p ALL PRIVATE WITH (epsilon = 0.1)"
     with dpsql.connect(database, policy=policy) as session:
         session.sql(finer)
     drawn, table, _ = publish(policy, database, f"{sql} WITH (epsilon = 0.1, intervals = true, reuse = true)")
