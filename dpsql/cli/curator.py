@@ -221,7 +221,11 @@ def promise(policy: Path | None, *, db: Path | None) -> None:
     from dpsql.report.policy_text import write_promise
 
     known = load_policy(policy)
-    page = write_promise(check_policy(known, database=db), policy=Path(known.lines.name if known.lines else "").name)
+    found = check_policy(known, database=db)
+    if not found.private:
+        hint = 'Give a table a privacy_unit: privacy_unit = "user_id".'
+        raise UsageError("no-promise", "The policy has no private table, so that nothing is promised.", hint=hint)
+    page = write_promise(found, policy=Path(known.lines.name if known.lines else "").name)
     click.echo(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page), nl=False)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
+from math import inf
 
 from dpsql.accounting import BudgetVector
 from dpsql.display import plural, shorten, unit_noun, with_article
@@ -98,9 +99,11 @@ def _describe_need_of_units(plan: Plan, *, terms: Terms, salts: tuple[int, int])
     keys = tuple(output for output in plan.query.outputs if output.key is not None)
     counting = replace(plan.query, measures=(DISTINCT_UNITS,), outputs=keys, quantiles=(), explained=Explained.NO)
     try:
-        need = describe_need(plan_unkeyed(counting, terms, salts=salts))
+        other = plan_unkeyed(counting, terms, salts=salts)
     except Error:  # an option of the query is for rows alone
         return ""
+    is_hopeless = other.need is not None and other.need.units > (other.population or inf)
+    need = "" if is_hopeless else describe_need(other)
     return f" Ranked by COUNT(DISTINCT {plan.query.unit_name}), {need}." if need else ""
 
 

@@ -213,7 +213,7 @@ def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, s
     shares = [(what, compute_used_share(state, limit)) for what, (state, limit) in limits.items() if limit is not None]
     for what, used in (("The budget", spending.balance.used), *shares):
         if used >= _ALERTED:
-            hint = "Plan what is still asked, or grant more: dpsql ledger grant --note why."
+            hint = "Write a larger epsilon into [budget] and run dpsql ledger grant --note why, or let analysts know."
             yield Finding("budget-low", "budget", f"{what} is used to {format_share(used)}.", hint)
     for path, at in facts.changed.items():
         written = datetime.fromtimestamp(at, UTC)

@@ -101,7 +101,7 @@ def write_promise(check: Check, *, policy: str) -> str:
         .joinpath("promise.md")
         .read_text(encoding="utf-8")
         .format(
-            facts="\n".join(facts) or "No table of this policy has a privacy unit: nobody is protected.",
+            facts="\n".join(facts),
             epsilon=f"{check.epsilon:g}",
             delta=f"{check.delta:g}",
             factor=f"{factor:,.3g}",

@@ -654,3 +654,12 @@ def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
         "The unit of protection is > `customer_id` and `user_id`",
     ):
         assert words in text
+
+
+def test_nothing_is_promised_without_a_private_table(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(
+        PROMISED.partition("[tables")[0] + "[tables.c]\npublic = true\ncolumns = ['x']\n"
+    )
+    code, out, err = dpsql_command("promise", cwd=tmp_path)
+    assert (code, out) == (2, b"")
+    assert err.startswith("dpsql: [no-promise]: ")

@@ -71,6 +71,8 @@ def test_an_empty_answer_of_rows_says_what_counting_users_would_need() -> None:
     assert needed
     assert f"a page needs about {needed[1]} users more" in session.sql(NAMES).explanation
     assert f"about {needed[1]} rows" not in said
+    few = session_over(FLAT, population=200).sql(f"{rows} WITH (consent = true)").explanation
+    assert "Ranked by" not in few
 
 
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
