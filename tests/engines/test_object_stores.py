@@ -139,7 +139,7 @@ def test_a_file_that_goes_is_a_failure_that_is_charged(store: Store) -> None:
         ("delta/*.parquet", "source-ambiguous"),
         ("reads", "policy-source"),
         ("reads/", "policy-source"),
-        ("reads/*.csv.gz", "policy-source"),
+        ("reads/*.json", "policy-source"),
     ],
 )
 def test_an_address_that_is_no_table_is_refused_by_name(source: str, code: str | None) -> None:

@@ -172,6 +172,8 @@ def test_addresses_that_duckdb_is_not_given_are_refused_before_anything_is_loade
         "s3://bucket/reads.parquet?s3_secret_access_key=s3cret",
         "s3://bucket/a b.parquet",
         "s3://bucket/reads.csv",
+        "s3://bucket/reads.csv.gz",
+        "s3://bucket/reads/*.tsv",
         Path("s3://bucket/reads.parquet"),
     ],
 )
