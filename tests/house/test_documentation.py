@@ -167,7 +167,7 @@ LISTS = {  # of mechanisms by name: the page, the place in it, and those that be
         [each for each in MECHANISMS if "gate" in each.options],
     ),
     "what crosses": (
-        "how-to/engines.md",
+        "reference/sources.md",
         r"^\| mechanism \| rows \|\n((?:\|.*\n)+)",
         [each for each in MECHANISMS if each.kind is QueryKind.UNKNOWN],
     ),
