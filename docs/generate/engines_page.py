@@ -24,8 +24,11 @@ _OWN = frozenset(
     "list list_field list_length list_positions list_rows".split()
 )  # not called by name
 _FAMILIES = "BOOLEAN INTEGER DECIMAL DOUBLE TEXT DATE TIMESTAMP INTERVAL".split()
-
-
+_GROUPS = {  # of families, from the largest
+    "all": _FAMILIES[:-1],
+    "numbers": ["INTEGER", "DECIMAL", "DOUBLE"],
+    "times": ["DATE", "TIMESTAMP"],
+}
 _WAREHOUSES = {
     "snowflake": SNOWFLAKE,
     "bigquery": BIGQUERY,
@@ -45,16 +48,16 @@ def page() -> str:
     return "\n".join(
         [
             head("What each engine answers", "the dialects and tests/engines/conformance/gaps"),
-            "DuckDB answers all of the language, which is its own. Of the others this is what gives exactly what",
-            "DuckDB's gives, for every value that can be stored; what is not here is refused (`engine-lacks`).",
-            "[Engines](../how-to/engines.md) says why.\n",
+            "DuckDB answers all of the language. Of the other [engines](sources.md) this is what gives exactly DuckDB's",
+            "value for every value that can be stored; what is not here is refused (`engine-lacks`).\n",
             "## The suite\n",
-            "Of the queries that every engine is compared by:\n",
+            "Queries that every engine is compared by:\n",
             table(["engine", "answered", "refused"], _suite(suite)),
             "## Functions and operators\n",
-            "By the family of the first operand, where not all are taken. A point stands before what a word tells,",
-            "as in `date_part('year', day)`. `lacks` are joins, set operations and the like. MySQL is as MariaDB,",
-            "without `md5`.\n",
+            "A cell has the types of the first operand. `numbers` are INTEGER, DECIMAL and DOUBLE, `times` are DATE and",
+            "TIMESTAMP, and `all` are these, BOOLEAN and TEXT. In parentheses are the words that a function takes, as in",
+            "`date_part('year', day)`. `lacks` are joins, set operations and the like. MySQL is as MariaDB, without",
+            "`md5`.\n",
             _called(dialects),
             "## Warehouses\n",
             "[None of them was run against the real service](../how-to/warehouses.md#what-was-tested).",
@@ -65,20 +68,27 @@ def page() -> str:
 
 
 def _called(dialects: Mapping[str, Dialect]) -> str:
-    """Return the table of what can be called on each engine."""
-    names = sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN)
-    rows = [_row(name, dialects.values()) for name in names]
+    """Return the table of what can be called on each engine; names with the same cells share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN):
+        rows.setdefault(tuple(_taken(dialect, name) for dialect in dialects.values()), []).append(name)
+    called = sorted([_write_names(names), *cells] for cells, names in rows.items())
     header = ["called", *(dialect.name for dialect in dialects.values())]
-    return table(header, [*rows, ["`lacks`", *(code(sorted(each.lacks)) for each in dialects.values())]])
+    return table(header, [*called, ["`lacks`", *(code(sorted(each.lacks)) for each in dialects.values())]])
+
+
+def _write_names(names: Iterable[str]) -> str:
+    """Return names as code, those of one function together: `date_part` (`day` `month`)."""
+    families: dict[str, list[str]] = {}
+    for name in names:
+        function, _, word = name.replace("|", "\\|").partition(".")
+        families.setdefault(function, []).extend([word] if word else [])
+    return " ".join(f"`{name}`" + (f" ({code(words)})" if words else "") for name, words in families.items())
 
 
 def _examples() -> dict[str, Dialect]:
     sys.path.insert(0, str(_EXAMPLES))
     return {"clickhouse": import_module("clickhouse").CLICKHOUSE, "sqlite": import_module("sqlite").SQLITE}
-
-
-def _row(name: str, dialects: Iterable[Dialect]) -> list[str]:
-    return [f"`{name}`".replace("|", "\\|"), *(_taken(dialect, name) for dialect in dialects)]
 
 
 def _name(key: str) -> str:
@@ -91,7 +101,12 @@ def _taken(dialect: Dialect, name: str) -> str:
     if [] in found:
         return "yes"
     first = {words[0] for words in found}
-    return ", ".join([*(each for each in _FAMILIES if each in first), *sorted(first - set(_FAMILIES))])
+    written = []
+    for group, families in _GROUPS.items():
+        if first >= set(families):
+            written.append(group)
+            first -= set(families)
+    return ", ".join([*written, *(each for each in _FAMILIES if each in first), *sorted(first - set(_FAMILIES))])
 
 
 def _suite(dialects: Mapping[str, Dialect]) -> Iterable[list[str]]:
