@@ -37,7 +37,6 @@ README = (ROOT / "README.md").read_text()
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 REFERENCE = ROOT / "docs" / "reference"
 SQL_PAGES = sorted((REFERENCE / "sql").glob("*.md"))
-SQL = "\n".join(page.read_text() for page in SQL_PAGES)
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text()
 EVERYTHING = "".join(module.read_text() for module in MODULES)
 KINDS = {kind.__name__ for kind in Error.__subclasses__()}
