@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,7 +107,8 @@ def page() -> str:
         [
             head("From other systems", "docs/generate/other_systems.toml and what dpsql does with each statement"),
             _INTRODUCTION,
-            f"{_count(found)}\n",
+            f"Of {len(found)} statements {_count(found, 'as it is')} run as they are, {_count(found, 'with another text')} "
+            f"with another text, and {_count(found, 'refused')} are refused.\n",
             "## Data\n",
             _fence(_TYPE.sub("", known["data"]), "text"),
             _fence(known["policy"], "toml"),
@@ -120,19 +121,16 @@ def page() -> str:
     )
 
 
-def _count(found: Iterable[Statement]) -> str:
-    """Return in words how many statements there are, and how many of each outcome."""
-    each = [statement.outcome for statement in found]
-    same, other, refused = (each.count(outcome) for outcome in ("as it is", "with another text", "refused"))
-    return f"Of {len(each)} statements {same} run as they are, {other} with another text, and {refused} are refused."
+def _count(found: Collection[Statement], outcome: _Outcome) -> int:
+    return sum(each.outcome == outcome for each in found)
 
 
 def _section(system: dict[str, Any], every: Iterable[Statement]) -> str:
     """Return the section of one system."""
     found = [each for each in every if each.system == system["name"]]
     sources = ", ".join(f"[{number}]({page})" for number, page in enumerate(system["pages"], 1))
-    parts = [f"## {system['name']}\n", f"Source: {sources}. {_count(found)}\n"]
     same = [each for each in found if each.outcome == "as it is"]
+    parts = [f"## {system['name']}\n", f"Source: {sources}. {len(same)} of {len(found)} run as they are.\n"]
     if same:
         parts += ["### Run as they are\n"]
         parts += [_fence("\n\n".join(f"-- {each.what}\n{each.theirs};" for each in same), "sql")]
