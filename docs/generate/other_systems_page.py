@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,8 +107,7 @@ def page() -> str:
         [
             head("From other systems", "docs/generate/other_systems.toml and what dpsql does with each statement"),
             _INTRODUCTION,
-            f"Of {len(found)} statements {_count(found, 'as it is')} run as they are, {_count(found, 'with another text')} "
-            f"with another text, and {_count(found, 'refused')} are refused.\n",
+            f"Of {len(found)} statements {sum(each.outcome == 'as it is' for each in found)} run as they are.\n",
             "## Data\n",
             _fence(_TYPE.sub("", known["data"]), "text"),
             _fence(known["policy"], "toml"),
@@ -119,10 +118,6 @@ def page() -> str:
             ),
         ]
     )
-
-
-def _count(found: Collection[Statement], outcome: _Outcome) -> int:
-    return sum(each.outcome == outcome for each in found)
 
 
 def _section(system: dict[str, Any], every: Iterable[Statement]) -> str:

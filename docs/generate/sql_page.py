@@ -10,7 +10,7 @@ from pages import code, fill, head, table
 from dpsql.plan.mechanisms import per_partition, record, rows_fetched
 from dpsql.plan.mechanisms.candidates import KNOWN_KEYS
 from dpsql.plan.mechanisms.choice import list_records
-from dpsql.plan.mechanisms.record import Auto, QueryKind
+from dpsql.plan.mechanisms.record import QueryKind
 from dpsql.plan.outer_select import MOST_PUBLIC_ROWS
 from dpsql.sql import allow_list as calls
 from dpsql.sql import lexer
@@ -129,11 +129,8 @@ def mechanisms() -> str:
     for mechanism in (*list_records(QueryKind.UNKNOWN, QueryKind.KNOWN, QueryKind.ALL), KNOWN_KEYS):
         words = " ".join((mechanism.theorem.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
-        chosen = "no" if mechanism.auto is Auto.NEVER else "yes"
-        chosen = "for `ALL PRIVATE` and totals" if mechanism.kind is QueryKind.ALL else chosen
-        chosen = "for each quantile" if mechanism is KNOWN_KEYS else chosen
-        rows.append([f"`{mechanism.name}`", chosen, loss, source.partition("; ")[0]])
-    header = ["mechanism", "`auto` may choose it", "loss of one run", "source"]
+        rows.append([f"`{mechanism.name}`", loss, source.partition("; ")[0]])
+    header = ["mechanism", "loss of one run", "source"]
     return fill("sql/mechanisms.md", table(header, [[cell.replace("|", "\\|") for cell in row] for row in rows]))
 
 
