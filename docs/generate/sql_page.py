@@ -16,18 +16,13 @@ from dpsql.sql import allow_list as calls
 from dpsql.sql import lexer
 from dpsql.sql.allow_list import (
     AGGREGATES,
-    INTERVAL_ENDS,
     NUMBER_FUNCTIONS,
     TEXT_FUNCTIONS,
     TIME_FUNCTIONS,
-    WINDOWS,
 )
 from dpsql.sql.analysis import from_clause, private_select, reader, subqueries
-from dpsql.sql.ir.measures import SPREADS
 from dpsql.sql.ir.tree import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import clause, grammar
-from dpsql.sql.syntax.block import QUANTILES
-from dpsql.sql.syntax.forms import CONDITIONAL_CALLS
 
 _STORED = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT DECIMAL(18,2) DECIMAL(38,2) "
@@ -68,6 +63,14 @@ are in parentheses. A call that would fail in DuckDB returns NULL.
 SELECT upper(substr(article, 1, 1)) AS letter FROM reads WHERE year(ts) = 2026 GROUP BY letter TOP 2 PRIVATE
 ```
 """
+_AGGREGATES = f"""\
+## Aggregates and windows
+
+[Measures](measures.md), with [intervals](measures.md#intervals) and [quantiles](measures.md#quantiles), in the select
+list of a private query; {code(["count", *sorted(AGGREGATES)])} in [subqueries](from.md#subqueries) and over public tables;
+[windows](from.md#windows) in subqueries and [over groups](outer-select.md#windows-over-groups). All of DuckDB's
+[around a private query](outer-select.md).
+"""
 _TYPES_INTRODUCTION = """\
 ## Types
 
@@ -101,26 +104,7 @@ def functions() -> str:
     for title, rules in groups.items():
         rows = [[" ".join(names), *signature] for signature, names in signatures(rules).items()]
         parts += [f"## {title}\n", table(["functions", "arguments", "result"], rows)]
-    return "\n".join([*parts, _aggregates(), *_types(), *_limits()])
-
-
-def _aggregates() -> str:
-    rows = [
-        [
-            "`COUNT(DISTINCT <privacy unit>)` `COUNT(DISTINCT x)` `approx_count_distinct`",
-            "in the select list of a private query ([measures](measures.md))",
-        ],
-        [code(sorted(INTERVAL_ENDS)), "of [measures](measures.md#intervals) of a private query"],
-        [code(sorted(QUANTILES)), "[quantiles](measures.md#quantiles) in the select list of a private query"],
-        [
-            code(["count", *sorted(AGGREGATES)]),
-            "in [subqueries](from.md#subqueries), over public tables, and [around a private query](outer-select.md)",
-        ],
-        [code(sorted(SPREADS)), "as [measures](measures.md#variances-deviations-and-covariances) of a private query"],
-        [code(sorted(WINDOWS)), "as [windows](from.md#windows) in subqueries"],
-        [code(sorted(CONDITIONAL_CALLS)), "as [other spellings](measures.md#conditions-in-an-aggregate)"],
-    ]
-    return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
+    return "\n".join([*parts, _AGGREGATES, *_types(), *_limits()])
 
 
 def mechanisms() -> str:
