@@ -66,10 +66,10 @@ SELECT upper(substr(article, 1, 1)) AS letter FROM reads WHERE year(ts) = 2026 G
 _AGGREGATES = f"""\
 ## Aggregates and windows
 
-[Measures](measures.md), with [intervals](measures.md#intervals) and [quantiles](measures.md#quantiles), in the select
-list of a private query; {code(["count", *sorted(AGGREGATES)])} in [subqueries](from.md#subqueries) and over public tables;
-[windows](from.md#windows) in subqueries and [over groups](outer-select.md#windows-over-groups). All of DuckDB's
-[around a private query](outer-select.md).
+In the select list of a private query [measures](measures.md), with [intervals](measures.md#intervals) and
+[quantiles](measures.md#quantiles), and [windows over groups](outer-select.md#windows-over-groups). In
+[subqueries](from.md#subqueries) and over public tables {code(["count", *sorted(AGGREGATES)])} and
+[windows](from.md#windows). All of DuckDB's [around a private query](outer-select.md).
 """
 _TYPES_INTRODUCTION = """\
 ## Types
