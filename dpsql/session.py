@@ -376,7 +376,8 @@ class Session:
 
         def draw(execute: Execute) -> planning.PackedRelease:
             made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
-            return planning.pack_release(plan, made[0], day=own.ledger.today())
+            is_single = planning.has_one_value(plan.query.key_column, own.terms)
+            return planning.pack_release(plan, made[0], day=own.ledger.today(), has_one_value=is_single)
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law, values = plan.law if shared else "", plan.charged_values

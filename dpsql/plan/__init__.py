@@ -23,7 +23,7 @@ from dpsql.plan.outer_select import (
     result_view,
 )
 from dpsql.plan.plan import Plan, build_statement
-from dpsql.plan.planner import RETIRED, build_plan, refuse_retired
+from dpsql.plan.planner import RETIRED, build_plan, has_one_value, refuse_retired
 from dpsql.plan.release import (
     Draw,
     ExternalRelease,
@@ -63,6 +63,7 @@ __all__ = [
     "divide_steps",
     "draw_places",
     "find_place",
+    "has_one_value",
     "is_of_0_11",
     "is_repeatable",
     "is_same_release",
