@@ -23,6 +23,7 @@ from dpsql.display import (
     Ends,
     ReleasedTable,
     SheetColumn,
+    format_date,
     format_value,
     released_html,
     replace_unprintable,
@@ -196,6 +197,7 @@ class Answer:
         "__weakref__",
         "_advice",
         "_computed",
+        "_dated",
         "_promise",
         "_ratio_ends",
         "_rows",
@@ -219,6 +221,7 @@ class Answer:
         self.measures = tuple(measures)  # columns whose noise is known: counts and sums, then averages and spreads
         # positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT
         self._computed = tuple(computed)
+        self._dated: Sequence[int] = ()  # positions of keys of which NULL is the group of rows that have no date
         self._promise = promise
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
@@ -435,9 +438,12 @@ class Answer:
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
         low, high = self._find_bounds(self.measures[0].columns[0], self.measures[0], level=level)
+        return self._table.select(self._list_keys()).append_column("low", low).append_column("high", high)
+
+    def _list_keys(self) -> list[int]:
+        """Return the positions of the columns of keys."""
         measured = {*self._computed, *(position for each in self.measures for position in each.columns)}
-        keys = [position for position in range(self._table.num_columns) if position not in measured]
-        return self._table.select(keys).append_column("low", low).append_column("high", high)
+        return [position for position in range(self._table.num_columns) if position not in measured]
 
     def column_intervals(self, level: float = 0.95) -> dict[int, tuple[pa.Array, pa.Array]]:
         """Return the ends of the intervals of every released column that has them, by the position of the column.
@@ -496,8 +502,9 @@ class Answer:
         table, intervals = self._table.filter(present), intervals.filter(present)
         keys = intervals.columns[:-2]
         low, high = (_to_numbers(column) for column in intervals.columns[-2:])
-        values = zip(*(read_values(column) for column in keys), strict=True)
-        labels = [", ".join(map(format_value, key)) for key in values]
+        formats = [format_date if at in self._dated else format_value for at in self._list_keys()]
+        columns = [map(form, read_values(column)) for form, column in zip(formats, keys, strict=True)]
+        labels = [", ".join(key) for key in zip(*columns, strict=True)]
         times: list[object] = []
         is_series = len(keys) == 1 and len(table) > 1
         if is_series and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type)):
@@ -629,14 +636,20 @@ class Answer:
             values=values,
             total=len(self),
             measured=(*self._ratio_ends, *self._computed, *(at for each in measures for at in each.columns)),
+            dated=self._dated,
             ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],
         )
 
 
-def show_ratio_ends(answer: Answer, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Answer:
-    """Let tables show the 95 % intervals of computed columns, by their numbers; return the answer."""
-    answer._ratio_ends = ends  # noqa: SLF001 - of this module
+def show_columns(
+    answer: Answer, *, ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]], dated: Sequence[int]
+) -> Answer:
+    """Let tables show the 95 % intervals of computed columns, and what NULL is in keys of dates; return the answer.
+
+    Both are by the numbers of columns.
+    """
+    answer._ratio_ends, answer._dated = ratio_ends, dated  # noqa: SLF001 - of this module
     return answer
 
 

@@ -20,6 +20,7 @@ from dpsql.plan.outer_select import (
     OuterSelectView,
     Prepared,
     ResultView,
+    find_dated,
     result_view,
 )
 from dpsql.plan.plan import Plan, build_statement
@@ -62,6 +63,7 @@ __all__ = [
     "describe_noise",
     "divide_steps",
     "draw_places",
+    "find_dated",
     "find_place",
     "has_one_value",
     "is_of_0_11",

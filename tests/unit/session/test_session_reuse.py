@@ -777,7 +777,7 @@ def confuse(mistake: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> 
         "law": (derived_answers, "_has_law_of", lambda *_, **__: True),
         "rows": (stored_release, "list_measured_rows", lambda query: iter([MeasuredRows(("units",), query.keys, {})])),
         "noise": (planning, "take_cells", give_any_cell),
-        "units": (derived_answers, "_can_be_added", lambda measures, is_disjoint: True),
+        "units": (derived_answers, "_can_be_added", lambda *_, **__: True),
         "bound": (derived_answers, "read_terms", lambda known: replace(read(known), bounded_by=None)),
         "filter": (planner, "compute_keys", of_any_filter),
         "epsilon": (
