@@ -14,7 +14,7 @@ from dpsql.pate import Method
 
 MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
 _WIDTH = 90
-_SHORT = 40  # words of a method that is an item of a list
+_SHORT = 48  # words of a method that is an item of a list
 _GIVEN = frozenset(
     "Session Answer Receipt Balance Connection Cursor Forecast Plan Place Labelling LabellingReceipt Method".split()
 )  # what callers never make
@@ -57,7 +57,7 @@ def page() -> str:
 def _describe_small(thing: object) -> str | None:
     """Return an error, a constant or a name of Python's in one line; None for what has an entry of its own."""
     if inspect.isclass(thing) and issubclass(thing, BaseException):
-        return " ".join(_paragraphs(thing))
+        return " ".join(_paragraphs(thing)).replace("\n", " ")
     if inspect.isclass(thing) and not thing.__module__.startswith("dpsql"):
         return f"Python's `{thing.__module__}.{thing.__name__}`".replace("builtins.", "")
     if isinstance(thing, TypeObject):
@@ -109,12 +109,12 @@ def _members(kind: type) -> list[str]:
 
 def _line(kind: type, name: str) -> str:
     """Return a property, a second name of a method or a short method as an item of a list; "" for other members."""
-    thing, text = getattr(kind, name), " ".join(_paragraphs(getattr(kind, name)))
+    thing, text = getattr(kind, name), " ".join(_paragraphs(getattr(kind, name))).replace("\n", " ")
     if isinstance(thing, property):
         return f"* `{name}`: {text}"
     if thing.__name__ != name:
         return f"* `{name}`: The same as `{thing.__name__}`."
-    call = _call(name, thing)
+    call = _call(name, thing, typed=False)
     return f"* `{call}`: {text}" if len(text.split()) <= _SHORT and "\n" not in call else ""
 
 
@@ -128,11 +128,11 @@ def _signature(path: str, thing: Callable[..., object]) -> Iterator[str]:
     yield f"```text\n{_call(path, thing)}\n```\n"
 
 
-def _call(path: str, thing: Callable[..., object]) -> str:
-    """Return how something is called."""
+def _call(path: str, thing: Callable[..., object], *, typed: bool = True) -> str:
+    """Return how something is called; not `typed`, without the types of its parameters."""
     found = inspect.signature(thing)
     given = [each for each in found.parameters.values() if each.name != "self"]
-    words = [_parameter(each) for each in given]
+    words = [_parameter(each, typed=typed) for each in given]
     keyword = next((at for at, each in enumerate(given) if each.kind is inspect.Parameter.KEYWORD_ONLY), None)
     if keyword is not None:
         words.insert(keyword, "*")
@@ -143,9 +143,9 @@ def _call(path: str, thing: Callable[..., object]) -> str:
     return f"{path}({inside}){gives}"
 
 
-def _parameter(given: inspect.Parameter) -> str:
+def _parameter(given: inspect.Parameter, *, typed: bool) -> str:
     default = "" if given.default is inspect.Parameter.empty else f" = {given.default!r}"
-    return f"{given.name}: {_type(given.annotation)}{default}"
+    return f"{given.name}: {_type(given.annotation)}{default}" if typed else f"{given.name}{default.replace(' ', '')}"
 
 
 def _type(annotation: object) -> str:
@@ -155,9 +155,15 @@ def _type(annotation: object) -> str:
 
 
 def _paragraphs(thing: object) -> list[str]:
-    """Return the lines of a docstring before its examples, as Markdown."""
+    """Return the paragraphs of a docstring before its examples, as Markdown."""
     text, _, _ = (inspect.getdoc(thing) or "").partition("\n>>> ")
-    return [re.sub(r"(?<!\*)\*(?!\*)", r"\\*", line) for line in text.splitlines() if line]
+    return [_link(part) for part in text.strip().split("\n\n")]
+
+
+def _link(text: str) -> str:
+    """Return text of a docstring as Markdown, with links to the pages of the documentation that it names."""
+    text = re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text)
+    return re.sub(r"docs/reference/([\w/-]+)\.md(#[\w-]+)?", r"[\1](\1.md\2)", text)
 
 
 def _text(thing: object) -> str:
@@ -170,5 +176,5 @@ def _text(thing: object) -> str:
         elif example and not line.strip():
             example = False
             lines.append("```")
-        lines.append(line if example else re.sub(r"(?<!\*)\*(?!\*)", r"\\*", line))
+        lines.append(line if example else _link(line))
     return "\n".join([*lines, *(["```"] if example else []), ""])

@@ -48,7 +48,7 @@ class Plan(NotebookRepr):
 
     query: PrivateQuery
     record: Mechanism
-    request: MechanismRequest = field(compare=False)
+    request: MechanismRequest = field(compare=False)  # whose query is `query` before `reads_total` was set
     mechanism_plan: MechanismPlan
     spec: ReleaseSpec
     max_groups_contributed: int | None
@@ -56,13 +56,15 @@ class Plan(NotebookRepr):
     rule: CertificateFilter | None = None
     considered: tuple[Candidate, ...] = ()
     population: int | None = None
+    # digests under which an answer may be stored (`identity/replay_key.py`): of the question, of all that the law of the
+    # release depends on, of questions with the same release, of those that name a mechanism, and of 0.11's reading
     key: str = ""
     release_key: str = ""
     similar_keys: tuple[str, ...] = ()
     named_keys: tuple[str, ...] = ()
     earlier_key: str = ""
     reread: bool = False
-    series: tuple[str, int] | None = None
+    series: tuple[str, int] | None = None  # the key of the questions that differ in k alone, and k
     reused: ReusedAnswer | None = None
     offered: ReusedAnswer | None = None
     warnings: tuple[str, ...] = ()

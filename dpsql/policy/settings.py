@@ -29,7 +29,7 @@ _LIMIT_KEYS = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """Limits of one query, with the keys of docs/reference/policy.md#limits.
+    """Limits of one query: the keys of [limits] (docs/reference/policy.md#limits).
 
     Raises `PolicyError` for limits that contradict each other.
 
