@@ -477,7 +477,7 @@ class Session:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables of `catalog`; SHOW TABLES says more of each."""
+        """Names of the tables of the catalog; SHOW TABLES says more of each."""
         return [table.name for table in self.catalog.tables]
 
     @property

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from pages import code, head, table
 
+import dpsql
 from dpsql.dbapi.connection import TypeObject
 from dpsql.pate import Method
 
@@ -20,6 +21,9 @@ _GIVEN = frozenset(
 )  # what callers never make
 _ORDER = ("connect", "Session", "Answer", "Receipt", "Policy", "Budget", "PrivateTable", "PublicTable", "Limits")
 _ONLY = {  # of classes most of which is for the other modules of dpsql
+    "Session": (
+        "sql execute replay peek explain explain_all forecast describe prepare tables budget progress history close"
+    ),
     "Plan": (
         "mechanism k k_bar epsilon delta worst_items worst_case threshold_offset need needs warnings stored "
         "max_groups_contributed max_rows_fetched engine_sql facts"
@@ -125,7 +129,10 @@ def _method(kind: type, name: str) -> Iterator[str]:
 
 
 def _signature(path: str, thing: Callable[..., object]) -> Iterator[str]:
-    yield f"```text\n{_call(path, thing)}\n```\n"
+    call = _call(path, thing)
+    if path != "dpsql.connect" and inspect.signature(thing).parameters == inspect.signature(dpsql.connect).parameters:
+        call = f"{path}(...) -> {_type(inspect.signature(thing).return_annotation)}"  # said once
+    yield f"```text\n{call}\n```\n"
 
 
 def _call(path: str, thing: Callable[..., object], *, typed: bool = True) -> str:
