@@ -170,7 +170,8 @@ def _paragraphs(thing: object) -> list[str]:
 def _link(text: str) -> str:
     """Return text of a docstring as Markdown, with links to the pages of the documentation that it names."""
     text = re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text)
-    return re.sub(r"docs/reference/([\w/-]+)\.md(#[\w-]+)?", r"[\1](\1.md\2)", text)
+    text = re.sub(r"docs/reference/([\w/-]+)\.md(#[\w-]+)?", r"[\1](\1.md\2)", text)
+    return re.sub(r"docs/how-to/([\w/-]+)\.md(#[\w-]+)?", r"[\1](../how-to/\1.md\2)", text)
 
 
 def _text(thing: object) -> str:
