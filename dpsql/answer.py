@@ -333,9 +333,7 @@ class Answer:
 
     @property
     def bounded_by(self) -> int | None:
-        """Largest number of groups in which each unit is counted, so that exact counts can be higher; None without a
-        bound.
-        """
+        """Largest number of groups in which each unit is counted (exact counts can be higher); None without a bound."""
         return self.receipt.bounded_by
 
     @property

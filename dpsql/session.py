@@ -487,7 +487,7 @@ class Session:
 
     @property
     def budget(self) -> Balance:
-        """What is granted, spent, reserved and left: of the analyst's own limit, if they have one, else of the total."""
+        """What is granted, spent, reserved and left, of the analyst's own limit or else of the total."""
         self._check_open()
         return read_balances(self._dependencies.ledger, self._dependencies.terms)
 

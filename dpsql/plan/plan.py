@@ -56,8 +56,8 @@ class Plan(NotebookRepr):
     rule: CertificateFilter | None = None
     considered: tuple[Candidate, ...] = ()
     population: int | None = None
-    # digests under which an answer may be stored (`identity/replay_key.py`): of the question, of all that the law of the
-    # release depends on, of questions with the same release, of those that name a mechanism, and of 0.11's reading
+    # digests under which an answer may be stored (`identity/replay_key.py`): of the question, of all that the law of
+    # the release depends on, of questions with the same release, of those that name a mechanism, of 0.11's reading
     key: str = ""
     release_key: str = ""
     similar_keys: tuple[str, ...] = ()

@@ -206,8 +206,7 @@ _LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy
 
 @dataclass(frozen=True, slots=True, init=False)
 class EngineSettings:
-    """Settings of the engine, with the keys of docs/reference/policy.md#engine: the process with the data, and
-    resources.
+    """Settings of the engine, with the keys of docs/reference/policy.md#engine: its process and its resources.
 
     >>> EngineSettings(isolation="process", time_limit=60).isolation
     'process'
