@@ -3,7 +3,8 @@
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
 
-Nobody edits these pages: what they say is changed where it comes from.
+Nobody edits these pages: what they say is changed where it comes from. People write the page of mechanisms, but for its
+table of losses.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "python.md": python_page.page,
     "sql/from-other-systems.md": other_systems_page.page,
     "sql/functions.md": sql_page.functions,
-    "sql/limits.md": sql_page.limits,
-    "sql/mechanism-losses.md": sql_page.losses,
-    "sql/types.md": sql_page.types,
+    "sql/mechanisms.md": sql_page.mechanisms,
 }
 
 

@@ -25,6 +25,15 @@ def head(title: str, source: str) -> str:
     return f"# {title}\n\n<!-- Written by `python docs/generate` from {source}. -->\n"
 
 
+def fill(name: str, written: str) -> str:
+    """Return a page of docs/reference that people write, with the generated part between its marks replaced."""
+    text = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+    start, found, rest = text.partition("<!-- Written by `python docs/generate`")
+    mark, _, rest = rest.partition("-->\n")
+    end = rest.index("<!-- End of what is written. -->")
+    return f"{start}{found}{mark}-->\n\n{written}\n{rest[end:]}"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table."""
     lines = [header, ["---"] * len(header), *rows]
