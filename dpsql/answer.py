@@ -230,8 +230,8 @@ class Answer:
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
 
-        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative, as may sums of
-        whole numbers (decimal128(38, 0), which are `int` in Python).
+        Counts are int64 and may be negative, as may sums of whole numbers (decimal128(38, 0), which are `int` in
+        Python).
 
         >>> answer.arrow().column_names
         ['article', 'n']
@@ -269,9 +269,7 @@ class Answer:
 
     @property
     def total(self) -> Total | None:
-        """The released number of units in all groups of the query, with its interval; None where there is none.
-
-        It comes with released counts, at no further cost, where they share it (docs/reference/sql/measures.md).
+        """The released number of units in all groups, with its interval, where counts share it, at no cost; else None.
 
         >>> answer.total.low <= answer.total.value <= answer.total.high
         True
@@ -281,8 +279,7 @@ class Answer:
     def shares(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `share`, that of each count of units in `total`, and `low` and `high` of its interval.
 
-        The exact share lies between the ends with probability `level` at least; all three are from 0 to 1. Raises
-        `UsageError` where counts share no total, and as `intervals` does.
+        All are from 0 to 1. Raises `UsageError` where counts share no total, and as `intervals` does.
 
         >>> answer.shares().column_names
         ['article', 'share', 'low', 'high']
@@ -305,8 +302,8 @@ class Answer:
     def difference(self, first: int, second: int, *, level: float = 0.95) -> tuple[float, float, float]:
         """Return the value of row `first` less that of row `second`, and the ends of the interval of the exact one.
 
-        Of counts that share a total it is more certain than two intervals suggest, since what they share cancels out.
-        The rows count from 0. Raises as `intervals` does, and `IndexError` for a row that is not there.
+        Rows count from 0. What counts share cancels out, so this is narrower than two intervals suggest. Raises as
+        `intervals` does, and `IndexError` for a row that is not there.
 
         >>> value, low, high = answer.difference(0, 1)
         >>> low <= value <= high
@@ -339,10 +336,7 @@ class Answer:
 
     @property
     def bounded_by(self) -> int | None:
-        """Largest number of groups in which each privacy unit is counted; None without such a bound or without counts.
-
-        With a bound, the counts and their intervals are those of the bounded data: exact counts can be higher.
-        """
+        """Largest number of groups in which each unit is counted (exact counts can be higher); None without a bound."""
         return self.receipt.bounded_by
 
     @property
@@ -368,8 +362,8 @@ class Answer:
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].
 
-        With `intervals`, each released count `n` is followed by `n_low` and `n_high`, between which the exact count
-        lies with probability `level`, as `intervals` returns them; it raises as that does.
+        With `intervals`, each released value `n` is followed by `n_low` and `n_high`, as in `intervals`, which may
+        raise.
 
         >>> answer.df(intervals=True).columns.tolist()
         ['article', 'n', 'n_low', 'n_high']
@@ -390,9 +384,9 @@ class Answer:
     ) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        NULL is an empty field; an empty text is quoted, as all text is. Control characters are replaced by U+FFFD, but
-        for tabs and line feeds; `quote_formulas` puts an apostrophe before text that a spreadsheet would compute.
-        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
+        NULL is an empty field, text is quoted, and control characters but tabs and line feeds become U+FFFD.
+        `quote_formulas` puts an apostrophe before text that a spreadsheet would compute. `intervals` and `level` are
+        those of `df`.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
@@ -419,12 +413,10 @@ class Answer:
     to_polars = pl
 
     def intervals(self, level: float = 0.95) -> pa.Table:
-        """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
+        """Return the keys with `low` and `high`, between which the exact value lies with probability `level`.
 
-        Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
-        columns are `low` and `high`, of the first measure and at least 0, also when a key has such a name. Those of an
-        average hold the exact one with at least that probability. Raises `UsageError` where no counts were released,
-        where they were made monotone, and for a level outside (0, 1).
+        They are of the first measure, and of the bounded count where there is `bounded_by`. Raises `UsageError` where
+        no counts were released, where they were made monotone, and for a level outside (0, 1).
 
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
@@ -447,9 +439,6 @@ class Answer:
 
     def column_intervals(self, level: float = 0.95) -> dict[int, tuple[pa.Array, pa.Array]]:
         """Return the ends of the intervals of every released column that has them, by the position of the column.
-
-        They are those of `intervals`, for each row. Columns of keys, and of what is computed from released values, have
-        none, and neither have counts that were made monotone.
 
         >>> [answer.columns[position] for position in answer.column_intervals()]
         ['n']
@@ -485,9 +474,8 @@ class Answer:
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
         """Draw the released counts with their intervals and return the axes: bars, or a line if the key is a time.
 
-        On `axes` of matplotlib, or on a new figure. Raises `UsageError` without the extra dpsql[plot], and as
-        `intervals` does. The threshold is drawn where it is a public count, which is with the Gaussian histogram alone:
-        a limited domain's holds a count of the data.
+        `axes` are matplotlib's, by default of a new figure. Raises `UsageError` without the extra dpsql[plot], and as
+        `intervals` does.
 
         >>> answer.plot().figure.savefig("readers.png")
         """
