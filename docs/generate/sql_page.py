@@ -43,7 +43,7 @@ _LIMITS = [
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.MAX_VALUE_LENGTH),
     ("bytes of a pattern", calls.MAX_PATTERN_LENGTH),
-    ("leaders that are read for each of the k keys, unless `k_bar` is set", record.K_BAR_PER_K),
+    ("largest groups that are read for each of the k keys, unless `k_bar` is set", record.K_BAR_PER_K),
     ("groups of a user that are weighed, unless `max_groups_contributed` is set", record.OWN_CAP),
     ("known names that a statement lists for an engine other than DuckDB", rows_fetched.MOST_NAMES),
     ("groups that PER reads: partitions times (k_bar + 1)", per_partition.MOST_ROWS),
