@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference, from the code and the changelog.
+"""Write the generated pages of docs/reference, from the code.
 
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
@@ -13,7 +13,6 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import changelog_page
 import clients_page
 import engines_page
 import other_systems_page
@@ -22,7 +21,6 @@ import sql_page
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGES: dict[str, Callable[[], str]] = {
-    "changes.md": changelog_page.page,
     "engines.md": engines_page.page,
     "postgres-clients.md": clients_page.page,
     "python.md": python_page.page,

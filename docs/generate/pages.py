@@ -1,23 +1,11 @@
-"""Shared parts of the generated pages: headings, links and tables in Markdown."""
+"""Shared parts of the generated pages: headings and tables in Markdown."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
-
-
-def relinked(text: str, *, page: str) -> str:
-    """Return text of `page`, which is at the root, with its links as they are from docs/reference."""
-
-    def link(found: re.Match[str]) -> str:
-        target = (found[1] or page).removeprefix("docs/")
-        return f"](../{target}{found[2] or ''})"
-
-    return _LINK.sub(link, text)
 
 
 def head(title: str, source: str) -> str:
