@@ -14,7 +14,7 @@ import io
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -53,7 +53,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/reference/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
     ("docs/reference/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }
-BUDGET = "[budget]\nepsilon = 100\ndelta = 1e-6\n"
+BUDGET = "[budget]\nepsilon = 1000\ndelta = 1e-6\n"
 TABLES = {
     "reads": 'privacy_unit = "user_id"\nbounds = { rows = 20, dwell = { max = 600 } }',
     "users": 'privacy_unit = "user_id"',
@@ -113,12 +113,17 @@ ALL = [block for page in PAGES for block in blocks_of(page)]
 PASTED = [page for page in PAGES if any(block.is_pasted for block in ALL if block.page == page)]
 
 
-def is_as_shown(shown: str, printed: str) -> bool:
-    """Return whether a text is the one that a page shows, but for the breaks of its lines."""
+class Different(AssertionError):
+    """Other output than a page shows."""
+
+
+def compare(shown: str, printed: str) -> None:
+    """Fail if a text is not the one that a page shows, but for the breaks of its lines."""
     texts = [" ".join(text.split()) for text in (shown, printed)]
     if NOISY.search(shown):
         texts = [NUMBER.sub("0", text) for text in texts]
-    return doctest.OutputChecker().check_output(*texts, doctest.ELLIPSIS)
+    if not doctest.OutputChecker().check_output(*texts, doctest.ELLIPSIS):
+        raise Different(f"the page shows\n{shown}\nand it prints\n{printed}")
 
 
 class Console(code.InteractiveConsole):
@@ -131,16 +136,19 @@ class Console(code.InteractiveConsole):
         raise  # noqa: PLE0704
 
     def paste(self, text: str) -> str:
-        """Push line after line, then an empty one; compare what a line prints with its remark; return all output."""
+        """Push line after line, then an empty one; compare what a line prints with its remark.
+
+        Return all output but values that are not assigned, of which a console prints the address.
+        """
         printed, is_open = "", False
         for line in [*text.splitlines(), ""]:
             with contextlib.redirect_stdout(io.StringIO()) as stream:
                 is_open = self.push(line)
             printed += stream.getvalue()
             if remark := REMARK.fullmatch(line):
-                assert stream.getvalue().strip() == remark[1], line
+                compare(remark[1], stream.getvalue())
         assert not is_open, "the last statement is not complete"
-        return printed
+        return re.sub(r"^<.* object at 0x\w+>\n", "", printed, flags=re.MULTILINE)
 
 
 class Reader:
@@ -172,7 +180,8 @@ class Reader:
                     try:
                         self.paste(block)
                     except Exception as error:
-                        raise AssertionError(f"{block}: {type(error).__name__} {error}") from error
+                        error.add_note(f"in {block}")
+                        raise
 
     def paste(self, block: Block) -> None:
         if block.title:
@@ -185,12 +194,13 @@ class Reader:
             case "console":
                 for line, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
                     printed = self.shell().paste(line, failing=True)
-                    assert is_as_shown(output, printed), printed
+                    compare(output, printed)
             case _:
                 printed = (
                     self.console.paste(block.text) if block.language == "python" else self.shell().paste(block.text)
                 )
-                assert not block.output or is_as_shown(block.output, printed), printed
+                if block.output:
+                    compare(block.output, printed)
 
     def toml(self, block: Block) -> None:
         """Read a policy; what has no title is part of one, and is read as part of one."""
@@ -283,16 +293,17 @@ def test_what_runs_elsewhere_is_known_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed", "is_same"),
+    ("shown", "same", "other"),
     [
-        ("913 ± 72\nanswered 3 of 3", "88 ± 7\r\nanswered 2 of 3", True),
-        ("about 517 editors", "about 518 editors", False),
-        ("answered 3 of 3", "refused", False),
-        ("events: ...", "events: 4", True),
+        ("913 ± 72\nanswered 3 of 3", "88 ± 7 answered 2 of 3", "88 ± 7 answered 2 of 3 sealed"),
+        ("about 517 editors", "about\n517 editors", "about 518 editors"),
+        ("events: ...", "events: 4", "events 4"),
     ],
 )
-def test_what_is_printed_is_compared(shown: str, printed: str, is_same: bool) -> None:
-    assert is_as_shown(shown, printed) == is_same
+def test_what_is_printed_is_compared(shown: str, same: str, other: str) -> None:
+    compare(shown, same)
+    with pytest.raises(Different):
+        compare(shown, other)
 
 
 @pytest.mark.parametrize(
@@ -311,16 +322,34 @@ def test_what_fails_in_a_shell_fails(line: str, environment: Environment, tmp_pa
             terminal.paste(f"{line}\necho")
 
 
+@pytest.fixture
+def paste_all(environment: Environment, data: Path, tmp_path: Path) -> Callable[[Sequence[Path]], None]:
+    """Paste pages into one folder; if something else is printed than they show, once more into another.
+
+    What a lesson shows is not certain: noise lets its empty answer have a row in 2 runs of 100,000.
+    """
+
+    def paste(pages: Sequence[Path]) -> None:
+        is_empty = pages[0] in LESSONS or pages[0].parent == ROOT
+        for attempt in (1, 2):
+            reader = Reader(tmp_path / f"reader{attempt}", environment, None if is_empty else data)
+            try:
+                with reader.opened:
+                    for page in pages:
+                        reader.read(page)
+            except Different:
+                if attempt == 2:
+                    raise
+            else:
+                break
+
+    return paste
+
+
 @pytest.mark.parametrize("page", PASTED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_can_be_pasted(page: Path, environment: Environment, data: Path, tmp_path: Path) -> None:
-    is_empty = page in LESSONS or page.parent == ROOT
-    reader = Reader(tmp_path / "reader", environment, None if is_empty else data)
-    with reader.opened:
-        reader.read(page)
+def test_a_page_can_be_pasted(page: Path, paste_all: Callable[[Sequence[Path]], None]) -> None:
+    paste_all([page])
 
 
-def test_the_lessons_can_be_pasted_into_one_folder(environment: Environment, tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "reader", environment, None)
-    with reader.opened:
-        for lesson in LESSONS:
-            reader.read(lesson)
+def test_the_lessons_can_be_pasted_into_one_folder(paste_all: Callable[[Sequence[Path]], None]) -> None:
+    paste_all(LESSONS)

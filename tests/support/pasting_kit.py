@@ -77,7 +77,7 @@ class Environment:
             stdout=follower,
             stderr=follower,
             cwd=folder,
-            env={**os.environ, "PATH": os.pathsep.join(path), "TERM": "dumb"},
+            env={**os.environ, "PATH": os.pathsep.join(path), "TERM": "dumb", "VIRTUAL_ENV_DISABLE_PROMPT": "1"},
             start_new_session=True,
         )
         os.close(follower)
