@@ -53,7 +53,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/reference/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
     ("docs/reference/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }
-BUDGET = "[budget]\nepsilon = 1000\ndelta = 1e-6\n"
+BUDGET = "[budget]\nepsilon = 100\ndelta = 1e-6\nitems = 1000\n"
 TABLES = {
     "reads": 'privacy_unit = "user_id"\nbounds = { rows = 20, dwell = { max = 600 } }',
     "users": 'privacy_unit = "user_id"',
