@@ -15,41 +15,35 @@ def page() -> str:
     """Return the page."""
     tools: dict[str, dict[str, Any]] = json.loads(_OUTCOMES.read_text(encoding="utf-8"))
     found = sorted(tools.values(), key=lambda tool: str(tool["title"]).lower())
-    columns = list(found[0]["cells"])
     return "\n".join(
         [
             head("PostgreSQL clients that were tried", "tests/server/tools/outcomes.json, which the tests write"),
-            "Each of these tools runs a session against a server, and the tests compare what it finds with this page.",
-            "An empty cell is something that the tool does not have, or that its session does not try.\n",
-            "| column | what it means |",
-            "| --- | --- |",
-            "| connect | it logs in |",
-            "| introspect | it lists the tables, and the columns of a private table |",
-            "| ask | it shows the answer to a `TOP 3 PRIVATE` query |",
-            "| replay | it gets the same answer again, also after errors and a cancelled statement, at no charge |",
-            "| public | it shows the rows of a public table |",
-            "| prepared | it binds a value to a private query, three times, for one charge |",
-            "| error | it shows that a query was refused, with the SQLSTATE or the sentence |",
-            "| cancel | it cancels a statement that runs |",
-            "| charges | how many queries its whole session was charged for |",
-            "",
-            table(["tool", "version", *columns, "charges", "further statements"], map(_row, found)),
+            "Each of these tools runs a session against a server, and the tests compare what it finds with this page. A",
+            "session does all of this, but for what the tool does not have or its session does not try:\n",
+            "* **connect**: it logs in;",
+            "* **introspect**: it lists the tables, and the columns of a private table;",
+            "* **ask**: it shows the answer to a `TOP 3 PRIVATE` query;",
+            "* **replay**: it gets the same answer again, also after errors and a cancelled statement, at no charge;",
+            "* **public**: it shows the rows of a public table;",
+            "* **prepared**: it binds a value to a private query, three times, for one charge;",
+            "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
+            "* **cancel**: it cancels a statement that runs.\n",
+            "Further statements are those that a tool writes by itself, such as an ORM's: how many of them work.\n",
+            table(["tool", "version", "date", "not tried, or fails", "further", "queries charged"], map(_row, found)),
             "## What fails\n",
             *_failures(found),
             "",
-            "## When they were tried\n",
-            table(["tool", "date"], ([str(tool["title"]), str(tool["date"])] for tool in found)),
         ]
     )
 
 
 def _row(tool: Mapping[str, Any]) -> list[str]:
-    """Return the row of a tool; further statements are those that it writes by itself, such as an ORM's."""
-    own = set(tool["cells"]) | {"again", "after", "refused"}
-    failed = len(tool["faults"].keys() - own)
+    cells = tool["cells"]
+    failed = len(tool["faults"].keys() - cells.keys() - {"again", "after", "refused"})
     ran = len(tool["further"])
-    further = f"{ran} of {ran + failed}" if ran + failed else ""
-    return [str(tool["title"]), str(tool["version"]), *tool["cells"].values(), str(tool["charges"]), further]
+    further = f"{ran} of {ran + failed}" if failed else str(ran or "")
+    untried = ", ".join(f"{name} fails" if outcome else name for name, outcome in cells.items() if outcome != "yes")
+    return [str(tool["title"]), str(tool["version"]), str(tool["date"]), untried, further, str(tool["charges"])]
 
 
 def _failures(tools: Iterable[Mapping[str, Any]]) -> Iterable[str]:
