@@ -28,8 +28,8 @@ def page() -> str:
             "* **prepared**: it binds a value to a private query, three times, for one charge;",
             "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
             "* **cancel**: it cancels a statement that runs.\n",
-            "Further statements are those that a tool writes by itself, such as an ORM's: how many of them work.\n",
-            table(["tool", "version", "date", "not tried, or fails", "further", "queries charged"], map(_row, found)),
+            "A tool that writes statements by itself, such as an ORM, also runs those that its own users write most.\n",
+            table(["tool", "version", "date", "not tried, or fails"], map(_row, found)),
             "## What fails\n",
             *_failures(found),
             "",
@@ -38,12 +38,10 @@ def page() -> str:
 
 
 def _row(tool: Mapping[str, Any]) -> list[str]:
-    cells = tool["cells"]
-    failed = len(tool["faults"].keys() - cells.keys() - {"again", "after", "refused"})
-    ran = len(tool["further"])
-    further = f"{ran} of {ran + failed}" if failed else str(ran or "")
-    untried = ", ".join(f"{name} fails" if outcome else name for name, outcome in cells.items() if outcome != "yes")
-    return [str(tool["title"]), str(tool["version"]), str(tool["date"]), untried, further, str(tool["charges"])]
+    untried = ", ".join(
+        f"{name} fails" if outcome else name for name, outcome in tool["cells"].items() if outcome != "yes"
+    )
+    return [str(tool["title"]), str(tool["version"]), str(tool["date"]), untried]
 
 
 def _failures(tools: Iterable[Mapping[str, Any]]) -> Iterable[str]:
