@@ -28,7 +28,7 @@ def page() -> str:
             "* **prepared**: it binds a value to a private query, three times, for one charge;",
             "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
             "* **cancel**: it cancels a statement that runs.\n",
-            "A tool that writes statements by itself, such as an ORM, also runs those that its own users write most.\n",
+            "A tool that writes statements by itself, such as an ORM, also sends some of those.\n",
             table(["tool", "version", "date", "not tried, or fails"], map(_row, found)),
             "## What fails\n",
             *_failures(found),
