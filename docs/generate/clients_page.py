@@ -15,11 +15,14 @@ def page() -> str:
     """Return the page."""
     tools: dict[str, dict[str, Any]] = json.loads(_OUTCOMES.read_text(encoding="utf-8"))
     found = sorted(tools.values(), key=lambda tool: str(tool["title"]).lower())
+    groups: dict[str, list[str]] = {}
+    for tool in found:
+        groups.setdefault(_missing(tool["cells"]), []).append(f"{tool['title']} {tool['version']}")
     return "\n".join(
         [
             head("PostgreSQL clients that were tried", "tests/server/tools/outcomes.json, which the tests write"),
-            "Each of these tools runs a session against a server, and the tests compare what it finds with this page. A",
-            "session does all of this, but for what the tool does not have or its session does not try:\n",
+            "Each of these tools runs a session against a server, and the tests compare what it finds with this page.",
+            f"They were last tried from {min(tool['date'] for tool in found)} to {max(tool['date'] for tool in found)}.\n",
             "* **connect**: it logs in;",
             "* **introspect**: it lists the tables, and the columns of a private table;",
             "* **ask**: it shows the answer to a `TOP 3 PRIVATE` query;",
@@ -28,8 +31,10 @@ def page() -> str:
             "* **prepared**: it binds a value to a private query, three times, for one charge;",
             "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
             "* **cancel**: it cancels a statement that runs.\n",
-            "A tool that writes statements by itself, such as an ORM, also sends some of those.\n",
-            table(["tool", "version", "date", "not tried, or fails"], map(_row, found)),
+            table(
+                ["does all but", "tools"], ((missing, ", ".join(names)) for missing, names in sorted(groups.items()))
+            ),
+            "A tool does not have what is missing, or its session does not try it.\n",
             "## What fails\n",
             *_failures(found),
             "",
@@ -37,11 +42,9 @@ def page() -> str:
     )
 
 
-def _row(tool: Mapping[str, Any]) -> list[str]:
-    untried = ", ".join(
-        f"{name} fails" if outcome else name for name, outcome in tool["cells"].items() if outcome != "yes"
-    )
-    return [str(tool["title"]), str(tool["version"]), str(tool["date"]), untried]
+def _missing(cells: Mapping[str, str]) -> str:
+    names = (f"**{name} fails**" if outcome else name for name, outcome in cells.items() if outcome != "yes")
+    return ", ".join(names) or "(nothing)"
 
 
 def _failures(tools: Iterable[Mapping[str, Any]]) -> Iterable[str]:
