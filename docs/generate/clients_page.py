@@ -18,11 +18,13 @@ def page() -> str:
     groups: dict[str, list[str]] = {}
     for tool in found:
         groups.setdefault(_missing(tool["cells"]), []).append(f"{tool['title']} {tool['version']}")
+    dates = sorted(str(tool["date"]) for tool in found)
+    rows = ((missing, ", ".join(names)) for missing, names in sorted(groups.items()))
     return "\n".join(
         [
             head("PostgreSQL clients that were tried", "tests/server/tools/outcomes.json, which the tests write"),
             "Each of these tools runs a session against a server, and the tests compare what it finds with this page.",
-            f"They were last tried from {min(tool['date'] for tool in found)} to {max(tool['date'] for tool in found)}.\n",
+            f"They were last tried from {dates[0]} to {dates[-1]}.\n",
             "* **connect**: it logs in;",
             "* **introspect**: it lists the tables, and the columns of a private table;",
             "* **ask**: it shows the answer to a `TOP 3 PRIVATE` query;",
@@ -31,10 +33,8 @@ def page() -> str:
             "* **prepared**: it binds a value to a private query, three times, for one charge;",
             "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
             "* **cancel**: it cancels a statement that runs.\n",
-            table(
-                ["does all but", "tools"], ((missing, ", ".join(names)) for missing, names in sorted(groups.items()))
-            ),
-            "A tool does not have what is missing, or its session does not try it.\n",
+            table(["missing", "tools"], rows),
+            "What is missing the tool does not have, or its session does not try.\n",
             "## What fails\n",
             *_failures(found),
             "",
@@ -44,7 +44,7 @@ def page() -> str:
 
 def _missing(cells: Mapping[str, str]) -> str:
     names = (f"**{name} fails**" if outcome else name for name, outcome in cells.items() if outcome != "yes")
-    return ", ".join(names) or "(nothing)"
+    return ", ".join(names) or "nothing"
 
 
 def _failures(tools: Iterable[Mapping[str, Any]]) -> Iterable[str]:

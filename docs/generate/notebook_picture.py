@@ -36,10 +36,9 @@ def run(folder: Path) -> str:
     cells = [block.strip() for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}).execute()
-    shown = [f"<pre>{html.escape(notebook.cells[-1].source)}</pre>"]
-    for output in notebook.cells[-1].outputs:
-        if "image/png" in output.get("data", {}):
-            shown.append(f'<img src="data:image/png;base64,{output.data["image/png"]}">')
+    found = (output.get("data", {}).get("image/png") for output in notebook.cells[-1].outputs)
+    charts = (f'<img src="data:image/png;base64,{chart}">' for chart in found if chart)
+    shown = [f"<pre>{html.escape(notebook.cells[-1].source)}</pre>", *charts]
     body = "".join(f"<div>{part}</div>" for part in shown)
     prompt = f"[{notebook.cells[-1].execution_count}]:"
     return f'<style>{_STYLE}</style><div class="cell"><div class="prompt">{prompt}</div><div>{body}</div></div>'
