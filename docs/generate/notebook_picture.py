@@ -31,7 +31,7 @@ pre { background: #f5f5f5; border: 1px solid #ddd; padding: 10px; font: 14px mon
 def run(folder: Path) -> str:
     """Run the blocks of the page in a notebook, and return the last cell and its outputs as HTML."""
     text = _PAGE.read_text(encoding="utf-8")
-    (policy,) = re.findall(r'^```toml title="(.+)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
+    (policy,) = re.findall(r'^```toml title="([^"]+)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
     (folder / policy[0]).write_text(policy[1], encoding="utf-8")
     cells = [block.strip() for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 _PLACE = Path(__file__).resolve().parents[1] / "images" / "terminal.svg"
-_COLUMNS = 100
+_COLUMNS = 116
 
 
 def run_demo() -> str:
