@@ -86,7 +86,15 @@ def _write_names(names: Iterable[str]) -> str:
     for name in names:
         function, _, word = name.replace("|", "\\|").partition(".")
         families.setdefault(function, []).extend([word] if word else [])
-    return " ".join(f"`{name}`" + (f" ({code(words)})" if words else "") for name, words in families.items())
+    return " ".join(f"`{name}`" + (f" ({_write_words(words)})" if words else "") for name, words in families.items())
+
+
+def _write_words(words: Sequence[str]) -> str:
+    """Return words as code, and whole numbers that follow each other as their ends."""
+    numbers = sorted(int(word) for word in words if word.removeprefix("-").isdecimal())
+    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(words))):
+        return f"`{numbers[0]}` to `{numbers[-1]}`"
+    return code(words)
 
 
 def _examples() -> dict[str, Dialect]:
