@@ -279,6 +279,7 @@ def test_what_is_not_run_is_counted() -> None:
         "notebook.md": "installs",
         "server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
+        "five-minutes.md": "installs, or waits for a signal",
         "first-answer.md": "installs; .ci/run runs the README's command, which is the same",
         "upgrading.md": "for a ledger that is there",
         "curators-day.md": "waits for a signal; tests/server/test_serve.py runs it",
