@@ -1,0 +1,130 @@
+"""What docs/reference/stability.md calls stable is there: names may be added to stable.txt, and none may vanish.
+
+`DPSQL_REGENERATE=1` adds what is new. A name is removed by hand, and only in a major version.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from support.policies_of_versions import TODAY
+from support.web_kit import COUNTS, PASSWORD, made, opened
+
+from dpsql import Plan, Policy
+from dpsql.cli import EXIT_CODES, app
+from dpsql.policy.toml import Section
+from dpsql.server.web.api import OPERATIONS, PREFIX
+from dpsql.sql.allow_list import FUNCTIONS
+from dpsql.sql.syntax.clause import OPTIONS
+
+LIST = Path(__file__).with_name("stable.txt")
+DOCS = Path(__file__).parents[2] / "docs"
+OF_A_PLAN = {"facts", "items", "stored", "warnings"}
+MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
+Names = Iterator[tuple[str, Iterable[str]]]
+
+
+def python() -> Names:
+    for name in MODULES:
+        module = import_module(name)
+        yield name, module.__all__
+        for each in module.__all__:
+            yield from members(f"{name}.{each}", getattr(module, each))
+    (listed,) = re.findall(r"of `dpsql\.curator` (.+) \|", (DOCS / "reference/stability.md").read_text())
+    acts = re.findall(r"`(\w+)`", listed)
+    yield "dpsql.curator", acts
+    for each in acts:
+        yield from members(f"dpsql.curator.{each}", getattr(import_module("dpsql.curator"), each))
+
+
+def members(path: str, thing: Any) -> Names:
+    if inspect.isclass(thing) and thing.__module__.startswith("dpsql"):
+        plain = dir(Exception) if issubclass(thing, Exception) else dir(object)
+        found = [name for name in dir(thing) if not name.startswith("_") and name not in plain]
+        if thing is Plan:  # whose fields are of types that are not public
+            found = [name for name in found if isinstance(vars(thing)[name], property) or name in OF_A_PLAN]
+        annotated = [] if thing is Plan else [name for each in thing.__mro__ for name in inspect.get_annotations(each)]
+        yield path, [*found, *(name for name in annotated if not name.startswith("_"))]
+        for name in found:
+            yield from members(f"{path}.{name}", inspect.getattr_static(thing, name))
+    if isinstance(thing, classmethod | staticmethod):
+        thing = thing.__func__
+    if inspect.isfunction(thing) or (inspect.isclass(thing) and hasattr(thing, "__dataclass_fields__")):
+        yield f"{path}()", [name for name in inspect.signature(thing).parameters if name not in {"self", "cls"}]
+
+
+def commands(command: click.Command, path: str) -> Names:
+    yield path, [word for each in command.params for word in ([each.name or ""], each.opts)[isinstance(each, click.Option)]]
+    if isinstance(command, click.Group):
+        yield f"{path} <command>", command.commands
+        for name, each in command.commands.items():
+            yield from commands(each, f"{path} {name}")
+
+
+def policy(folder: Path, patch: pytest.MonkeyPatch) -> Names:
+    known: list[tuple[str, Iterable[str]]] = []
+    only = Section.only
+
+    def record(self: Section, *keys: str) -> None:
+        known.append((f"policy [{'.'.join(self.path)}]", keys))
+        only(self, *keys)
+
+    patch.setattr(Section, "only", record)
+    file = folder / "policy.toml"
+    file.write_text(TODAY)
+    Policy.from_toml(file)
+    yield from known
+
+
+def fields(value: object, path: str) -> Names:
+    """Yield the keys of the objects in a value of JSON."""
+    if isinstance(value, dict):
+        yield path, value
+        for name, each in value.items():
+            yield from fields(each, f"{path}.{name}")
+    for each in value if isinstance(value, list) else ():
+        yield from fields(each, f"{path}[]")
+
+
+def api(folder: Path) -> Names:
+    for each in OPERATIONS:
+        body = [] if each.body is None else each.body.__struct_fields__
+        yield f"{each.method} {PREFIX}{each.path}", [*body, *["last"] * each.has_last]
+    made(folder)
+    with opened(folder) as world:
+        for each in OPERATIONS:
+            if each.method == "GET" or each.path in {"/query", "/explain", "/describe"}:
+                user, body = "clara" if each.curators_only else "alice", None if each.body is None else {"sql": COUNTS}
+                asked = world.client().request(each.method, PREFIX + each.path, json=body, auth=(user, PASSWORD))
+                assert asked.status_code == 200, asked.text
+                yield from fields(asked.json(), f"{each.method} {PREFIX}{each.path} answers")
+
+
+def test_nothing_that_is_stable_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    errors = re.findall(r"^\| `([a-z0-9-]+)` \|", (DOCS / "reference/errors.md").read_text(), re.MULTILINE)
+    sql = [("function", FUNCTIONS), ("option", OPTIONS), ("error", errors)]
+    exits = [(f"exit code of {kind.__name__}", [str(code)]) for kind, code in EXIT_CODES.items()]
+    for owner, names in [*python(), *commands(app, "dpsql"), *policy(tmp_path, monkeypatch), *api(tmp_path), *sql, *exits]:
+        found[owner] |= set(names)
+    stored = {owner: set(names.split()) for owner, _, names in map(partition, LIST.read_text().splitlines())}
+    if os.environ.get("DPSQL_REGENERATE"):
+        merged = {owner: found[owner] | stored.get(owner, set()) for owner in {*found, *stored}}
+        LIST.write_text("".join(f"{owner}: {' '.join(sorted(merged[owner]))}\n" for owner in sorted(merged)))
+    lost = {owner: names - found[owner] for owner, names in stored.items() if names - found[owner]}
+    assert lost == {}, "docs/reference/stability.md promises these until the next major version"
+    new = {owner: names for owner, names in found.items() if names - stored.get(owner, set())}
+    assert new == {} or os.environ.get("DPSQL_REGENERATE"), "add them: DPSQL_REGENERATE=1"
+
+
+def partition(line: str) -> tuple[str, str, str]:
+    return line.partition(": ")
