@@ -1,8 +1,13 @@
-"""A policy with every key of each version."""
+"""A policy with every key of each version, and what errors say of it."""
 
 from __future__ import annotations
 
-__all__ = ["BEFORE", "TODAY"]
+import re
+from pathlib import Path
+
+from dpsql import Policy, PolicyError
+
+__all__ = ["BEFORE", "TODAY", "follow_hints"]
 
 _OF_0_10 = """\
 ledger = "spent.ledger"
@@ -101,3 +106,26 @@ source = "countries.csv"
 columns = { country = "VARCHAR" }
 csv = { delim = ";" }
 """
+
+
+def follow_hints(file: Path) -> list[str]:
+    """Follow the hints of errors until a policy is read; return the lines that were changed."""
+    changed = []
+    while True:
+        try:
+            Policy.from_toml(file)
+        except PolicyError as error:
+            lines, hint = file.read_text().splitlines(), str(error.hint)
+            place = re.search(rf"\({file.name}, line (\d+)\)$", str(error.place))
+            assert place is not None
+            at = int(place[1]) - 1
+            changed.append(lines[at])
+            if renamed := re.match(r"Write (\w+) = \.\.\. in place of (\w+) = \.\.\.", hint):
+                lines[at] = re.sub(rf"^{renamed[2]}\b", renamed[1], lines[at])
+            elif hint.startswith(f"Delete the line {lines[at]}."):
+                del lines[at]
+            else:
+                lines[at] = re.findall(r"^Write (\w+ = \S+)", hint)[0]
+            file.write_text("\n".join(lines))
+        else:
+            return changed
