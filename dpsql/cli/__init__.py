@@ -251,7 +251,7 @@ def explain(  # noqa: PLR0913 - the options of the command
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
 @click.option("--details", is_flag=True, help="Show amounts in rho and delta, or in what the certificate counts.")
 @_add_format("Output format; csv and arrow hold the totals only.")
-def budget(  # noqa: PLR0913 - the options of the command
+def budget(
     policy: Path | None,
     *,
     analyst: str | None,

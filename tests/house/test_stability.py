@@ -19,7 +19,7 @@ import pytest
 from support.policies_of_versions import TODAY
 from support.web_kit import COUNTS, PASSWORD, made, opened
 
-from dpsql import Plan, Policy
+from dpsql import Plan, Policy, UsageError
 from dpsql.cli import EXIT_CODES, app
 from dpsql.policy.toml import Section
 from dpsql.server.web.api import OPERATIONS, PREFIX
@@ -28,12 +28,15 @@ from dpsql.sql.syntax.clause import OPTIONS
 
 LIST = Path(__file__).with_name("stable.txt")
 DOCS = Path(__file__).parents[2] / "docs"
+WORDS = frozenset(re.findall(r"\w+", (DOCS / "reference/python.md").read_text()))
+MADE_BY_DPSQL = "Session Answer Receipt Balance Cursor Forecast Plan Place Labelling LabellingReceipt Method".split()
 OF_A_PLAN = {"facts", "items", "stored", "warnings"}
 MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
 Names = Iterator[tuple[str, Iterable[str]]]
 
 
 def python() -> Names:
+    yield "dpsql.Error", [name for name in vars(UsageError("code", "reason", hint="hint")) if not name.startswith("_")]
     for name in MODULES:
         module = import_module(name)
         yield name, module.__all__
@@ -47,15 +50,19 @@ def python() -> Names:
 
 
 def members(path: str, thing: Any) -> Names:
+    """Yield the attributes of a class that docs/reference/python.md has, and the parameters of what is called."""
     if inspect.isclass(thing) and thing.__module__.startswith("dpsql"):
-        plain = dir(Exception) if issubclass(thing, Exception) else dir(object)
-        found = [name for name in dir(thing) if not name.startswith("_") and name not in plain]
+        annotated = [name for each in thing.__mro__ for name in inspect.get_annotations(each)]
+        found = {name for name in (*dir(thing), *annotated) if not name.startswith("_") and name in WORDS}
         if thing is Plan:  # whose fields are of types that are not public
-            found = [name for name in found if isinstance(vars(thing)[name], property) or name in OF_A_PLAN]
-        annotated = [] if thing is Plan else [name for each in thing.__mro__ for name in inspect.get_annotations(each)]
-        yield path, [*found, *(name for name in annotated if not name.startswith("_"))]
+            found = {name for name in found if isinstance(getattr(Plan, name, None), property) or name in OF_A_PLAN}
+        yield path, found
         for name in found:
-            yield from members(f"{path}.{name}", inspect.getattr_static(thing, name))
+            each = inspect.getattr_static(thing, name, None)
+            if not inspect.isclass(each) and not (isinstance(each, classmethod) and thing.__name__ in MADE_BY_DPSQL):
+                yield from members(f"{path}.{name}", each)
+        if thing.__name__ in MADE_BY_DPSQL:
+            return
     if isinstance(thing, classmethod | staticmethod):
         thing = thing.__func__
     if inspect.isfunction(thing) or (inspect.isclass(thing) and hasattr(thing, "__dataclass_fields__")):
@@ -63,7 +70,10 @@ def members(path: str, thing: Any) -> Names:
 
 
 def commands(command: click.Command, path: str) -> Names:
-    yield path, [word for each in command.params for word in ([each.name or ""], each.opts)[isinstance(each, click.Option)]]
+    yield (
+        path,
+        [word for each in command.params for word in ([each.name or ""], each.opts)[isinstance(each, click.Option)]],
+    )
     if isinstance(command, click.Group):
         yield f"{path} <command>", command.commands
         for name, each in command.commands.items():
@@ -114,7 +124,14 @@ def test_nothing_that_is_stable_vanished(tmp_path: Path, monkeypatch: pytest.Mon
     errors = re.findall(r"^\| `([a-z0-9-]+)` \|", (DOCS / "reference/errors.md").read_text(), re.MULTILINE)
     sql = [("function", FUNCTIONS), ("option", OPTIONS), ("error", errors)]
     exits = [(f"exit code of {kind.__name__}", [str(code)]) for kind, code in EXIT_CODES.items()]
-    for owner, names in [*python(), *commands(app, "dpsql"), *policy(tmp_path, monkeypatch), *api(tmp_path), *sql, *exits]:
+    for owner, names in [
+        *python(),
+        *commands(app, "$ dpsql"),
+        *policy(tmp_path, monkeypatch),
+        *api(tmp_path),
+        *sql,
+        *exits,
+    ]:
         found[owner] |= set(names)
     stored = {owner: set(names.split()) for owner, _, names in map(partition, LIST.read_text().splitlines())}
     if os.environ.get("DPSQL_REGENERATE"):

@@ -346,7 +346,7 @@ def _policy(*parts: str, head: str = "", budget: str = _BUDGET, users: str = "")
 
 _KINDS = (  # of questions that 0.12 brought
     "SELECT MEDIAN(minutes) AS m, QUANTILE(amount, 0.9) AS q FROM reads PRIVATE",
-    "SELECT country, PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY minutes) AS m FROM reads GROUP BY country TOP 2 PRIVATE",
+    "SELECT city, PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY age) AS m FROM users GROUP BY city TOP 2 PRIVATE",
     "SELECT country, MEDIAN(minutes) AS m FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['DE', 'FR'])",
     "SELECT STDDEV_POP(minutes) AS s, VAR_SAMP(amount) AS v FROM reads PRIVATE",
     "SELECT COVAR_POP(minutes, score) AS c FROM reads PRIVATE",
@@ -355,8 +355,10 @@ _KINDS = (  # of questions that 0.12 brought
     "SELECT country, COUNT(DISTINCT article) AS n FROM reads GROUP BY country ORDER BY n DESC TOP 2 PRIVATE",
     "SELECT date_trunc('month', day) AS month, COUNT(*) AS n FROM reads GROUP BY 1 ALL PRIVATE",
     "SELECT minutes > 10 AS long, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY 1 ALL PRIVATE",
-    "SELECT CASE WHEN minutes < 10 THEN 'few' ELSE 'many' END AS m, COUNT(*) AS n FROM reads "
-    "GROUP BY ROLLUP (1) ALL PRIVATE WITH (intervals = true)",
+    (
+        "SELECT CASE WHEN minutes < 10 THEN 'few' ELSE 'many' END AS m, COUNT(*) AS n FROM reads "
+        "GROUP BY ROLLUP (1) ALL PRIVATE WITH (intervals = true)"
+    ),
     f"{_COUNTED} WITH (mechanism = two_looks)",
     f"{_COUNTED} WITH (mechanism = gaussian_histogram, max_groups_contributed = 3, gate = false)",
     f"{_COUNTED} WITH (mechanism = weighted_gaussian, intervals = 0.9)",
@@ -423,7 +425,9 @@ POLICIES: dict[str, PolicyCase] = {
         ),
     ),
     "kinds": PolicyCase(
-        _policy(_TABLE, _RANGES, _VOTES),
+        _policy(
+            _TABLE, _RANGES, _VOTES, users="bounds = { rows = 1, age = { max = 99, each = { min = 18, max = 99 } } }\n"
+        ),
         _ask(*_KINDS, since="0.12"),
         since="0.12",
         published=_PUBLISHED,
@@ -433,7 +437,7 @@ POLICIES: dict[str, PolicyCase] = {
         _policy(_TABLE + 'budget_by = "country"\n', "[limits]\nconsent = true\n"),
         _ask(
             _COUNTED,
-            "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE",
+            "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' GROUP BY 1 TOP 3 PRIVATE",
             since="0.12",
         ),
         since="0.12",

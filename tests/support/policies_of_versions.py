@@ -51,10 +51,8 @@ statements_per_minute = 100
 max_connections = 20
 
 [source]
-url = "postgresql://dpsql@db/shop"
-
-[source.options]
-sslmode = "require"
+url = "duckdb:events.duckdb"
+options = {}
 
 [analysts.ada]
 epsilon = 20.0
@@ -92,12 +90,12 @@ budget = { epsilon = 60.0, delta = 1e-4 }
 limits = { max_k = 100 }
 engine = { threads = 2 }
 server = { web = "off" }
-source = { url = "postgresql://dpsql@db/shop" }
+source = { url = "duckdb:events.duckdb" }
 analysts.ada = { epsilon = 20.0 }
 
 [tables.reads]
 privacy_unit = "user_id"
-bounds = { rows = 4, minutes = { max = 60, each = { max = 30 } } }
+bounds = { rows = 4, minutes = { max = 60, each = { min = 0, max = 30 } } }
 calendar.day = { first = 2026-01-01, last = 2026-12-31 }
 
 [tables.countries]

@@ -91,7 +91,7 @@ def test_a_command_that_moved_to_the_benchmarks() -> None:
 def test_an_option_that_was_accepted_unlisted(folder: Path, former: str, instead: str) -> None:
     code, _, err = dpsql_command(*former.split()[1:], cwd=folder, stdin=b"SHOW TABLES;")
     assert code == 2
-    assert "No such option: --db" in err
+    assert "No such option" in err
     assert dpsql_command(*pasted(instead).split()[1:], cwd=folder, stdin=b"SHOW TABLES;")[0] == 0
 
 

@@ -15,7 +15,12 @@ from dpsql import Epsilon, Policy
 def test_every_key_is_read_or_its_line_is_named_with_what_to_write(version: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(BEFORE[version])
-    assert follow_hints(file) == ['prepared = "quick"', 'prepared = [["city"]]', 'flight = "off"', 'catalog = "minimal"']
+    assert follow_hints(file) == [
+        'prepared = "quick"',
+        'prepared = [["city"]]',
+        'flight = "off"',
+        'catalog = "minimal"',
+    ]
     policy = Policy.from_toml(file)
     assert policy.materialized == tmp_path / "quick"
     assert (policy.tables["users"].materialized, policy.tables["users"].min_units) == ((("city",),), 3)

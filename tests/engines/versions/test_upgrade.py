@@ -51,7 +51,9 @@ prepared = [["article"]]
 """
 SQL = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE"
 OTHER = "SELECT country FROM reads GROUP BY country TOP 2 PRIVATE"
-MEDIAN = "SELECT article, MEDIAN(minutes, contribution_bounds_per_row => (0, 30)) AS m FROM reads GROUP BY 1 TOP 2 PRIVATE"
+MEDIAN = (
+    "SELECT article, MEDIAN(minutes, contribution_bounds_per_row => (0, 30)) AS m FROM reads GROUP BY 1 TOP 2 PRIVATE"
+)
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -147,5 +149,7 @@ def test_the_policy_of_a_version_has_every_key_that_it_knows(version: str, earli
     of_tables = {path.rpartition(".")[2] for path in done.stdout.split() if path.startswith("tables.")}
     text = BEFORE[version]
     assert len(written) > 40
-    assert [path for path in written if not re.search(rf"^(\[.*)?\b{path.rpartition('.')[2]}\b", text, re.MULTILINE)] == []
+    assert [
+        path for path in written if not re.search(rf"^(\[.*)?\b{path.rpartition('.')[2]}\b", text, re.MULTILINE)
+    ] == []
     assert [key for key in of_tables if not re.search(rf"^{key} = ", text, re.MULTILINE)] == []
