@@ -344,6 +344,7 @@ def _policy(*parts: str, head: str = "", budget: str = _BUDGET, users: str = "")
     return "\n".join((_HEAD + head, budget, *parts, _OTHERS.replace("{users}", users)))
 
 
+_LISTED = "SELECT country FROM reads GROUP BY country"
 _KINDS = (  # of questions that 0.12 brought
     "SELECT MEDIAN(minutes) AS m, QUANTILE(amount, 0.9) AS q FROM reads PRIVATE",
     "SELECT city, PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY age) AS m FROM users GROUP BY city TOP 2 PRIVATE",
@@ -366,8 +367,10 @@ _KINDS = (  # of questions that 0.12 brought
     f"{_TOP} WITH (consent = true, epsilon = 0.2)",
     "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP 3 PRIVATE WITH (name = 'weekly')",
     "SELECT * FROM answers.weekly ORDER BY n DESC",
-    "SELECT COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' PRIVATE",  # one group of the answer above
-    "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP 2 PRIVATE",  # its first rows
+    f"{_LISTED} TOP 4 PRIVATE WITH (domain = ['DE', 'FR', 'IT', 'ES', 'PL', 'AT'], mechanism = peeling)",
+    f"{_LISTED} TOP 2 PRIVATE WITH (domain = ['DE', 'FR', 'IT', 'ES', 'PL', 'AT'], mechanism = peeling)",  # free
+    "SELECT SUM(minutes) AS s, COUNT(*) AS n FROM reads WHERE country = 'IT' PRIVATE",
+    "SELECT COUNT(*) AS n FROM reads WHERE country = 'IT' PRIVATE",  # one number of it
     "SELECT country, n FROM by_country ORDER BY n DESC",
     "SELECT * FROM by_month",
 )

@@ -111,7 +111,8 @@ def check_free(archive: Path, case: str, database: Path, policy: Path) -> None:
                 is_refused = REFUSED in each["text"] or LEFT in each["text"]
                 if each["analyst"] == analyst and not is_asked_again(archive, each["text"]) and not is_refused:
                     answer = ask(session, each)
-                    assert answer.receipt.replayed, each["text"]
+                    # "none" is the mechanism of what is read from a stored table
+                    assert answer.receipt.replayed or each["mechanism"] == "none", each["text"]
                     assert (list_rows(answer), answer.receipt.mechanism) == (each["rows"], each["mechanism"]), each[
                         "text"
                     ]
