@@ -43,6 +43,8 @@ AGAIN = {  # what of a statement means something else today
 
 
 REFUSED = "SUM(COUNT(*)) OVER ()"  # a share of all groups, which 0.11 computed from the released ones
+VALUES = "values"  # whose ledger is bound to the file of its data by budget_by
+DERIVED = " of an answer of "
 LEFT = "penalty ="  # an option that left, and with it the questions that named it
 WRITTEN_TODAY = {"HAVING PRIVATE_TOP(2, epsilon => 0.5)": "TOP 2 PRIVATE WITH (epsilon = 0.5)"}
 
@@ -111,17 +113,26 @@ def check_free(archive: Path, case: str, database: Path, policy: Path) -> None:
                 is_refused = REFUSED in each["text"] or LEFT in each["text"]
                 if each["analyst"] == analyst and not is_asked_again(archive, each["text"]) and not is_refused:
                     answer = ask(session, each)
-                    # "none" is the mechanism of what is read from a stored table
+                    # "none" is the mechanism of what is read from a stored table.
                     assert answer.receipt.replayed or each["mechanism"] == "none", each["text"]
-                    assert (list_rows(answer), answer.receipt.mechanism) == (each["rows"], each["mechanism"]), each[
-                        "text"
-                    ]
+                    assert answer.receipt.mechanism == each["mechanism"], each["text"]
+                    # What follows from other stored answers follows from the most precise of them.
+                    if DERIVED not in str(answer.receipt):
+                        assert list_rows(answer) == each["rows"], each["text"]
             assert session.budget.remaining == spent
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda each: each.stem)
+def test_every_ledger_is_whole(archive: Path, tmp_path: Path) -> None:
+    for case in cases(archive):
+        (tmp_path / case).mkdir()
+        unpack(archive, case, tmp_path / case)
+        assert curator.verify_ledger(tmp_path / case / "spent.ledger").events > 1
 
 
 @pytest.mark.parametrize(
     ("archive", "case"),
-    [pytest.param(each, case, id=f"{each.stem}-{case}") for each in ARCHIVES for case in cases(each)],
+    [pytest.param(each, case, id=f"{each.stem}-{case}") for each in ARCHIVES for case in cases(each) if case != VALUES],
 )
 def test_what_means_the_same_is_answered_as_it_was_and_free(
     archive: Path, case: str, database: Path, tmp_path: Path
@@ -146,10 +157,9 @@ def test_a_ledger_is_continued(archive: Path, database: Path, tmp_path: Path) ->
     policy = unpack(archive, "analysts", tmp_path)
     ledger, new = tmp_path / "spent.ledger", "SELECT city FROM users GROUP BY city TOP 2 PRIVATE"
     with dpsql.connect(database, policy=policy, analyst="ada") as session:
-        spent, events = session.budget.spent, session.history.num_rows
-        charged = session.sql(new)
-        assert not charged.receipt.replayed
-        assert session.budget.spent.rho > spent.rho
+        left, events = session.budget.remaining, session.history.num_rows
+        assert not session.sql(new).receipt.replayed
+        assert session.budget.remaining.rho < left.rho
         assert session.history.num_rows == events + 1
     curator.grant(ledger, dpsql.Budget(70, "1e-4", items=1500, queries=200), note="more")
     check_free(archive, "analysts", database, policy)
