@@ -162,6 +162,7 @@ def test_a_ledger_is_continued(archive: Path, database: Path, tmp_path: Path) ->
         assert session.budget.remaining.rho < left.rho
         assert session.history.num_rows == events + 1
     curator.grant(ledger, dpsql.Budget(70, "1e-4", items=1500, queries=200), note="more")
+    policy.write_text(policy.read_text().replace("epsilon = 60.0", "epsilon = 70.0"))
     check_free(archive, "analysts", database, policy)
     assert curator.bump(ledger, note="monday") == 1
     assert curator.verify_ledger(ledger).events > 0
