@@ -23,6 +23,7 @@ from dpsql.display import (
     Ends,
     ReleasedTable,
     SheetColumn,
+    format_date,
     format_value,
     released_html,
     replace_unprintable,
@@ -196,6 +197,7 @@ class Answer:
         "__weakref__",
         "_advice",
         "_computed",
+        "_dated",
         "_promise",
         "_ratio_ends",
         "_rows",
@@ -219,6 +221,7 @@ class Answer:
         self.measures = tuple(measures)  # columns whose noise is known: counts and sums, then averages and spreads
         # positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT
         self._computed = tuple(computed)
+        self._dated: Sequence[int] = ()  # positions of keys of which NULL is the group of rows that have no date
         self._promise = promise
         self._advice = Advice() if advice is None else advice
         self._ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
@@ -227,8 +230,8 @@ class Answer:
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
 
-        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative, as may sums of
-        whole numbers (decimal128(38, 0), which are `int` in Python).
+        Counts are int64 and may be negative, as may sums of whole numbers (decimal128(38, 0), which are `int` in
+        Python).
 
         >>> answer.arrow().column_names
         ['article', 'n']
@@ -266,9 +269,7 @@ class Answer:
 
     @property
     def total(self) -> Total | None:
-        """The released number of units in all groups of the query, with its interval; None where there is none.
-
-        It comes with released counts, at no further cost, where they share it (docs/reference/sql/measures.md).
+        """The released number of units in all groups, with its interval, where counts share it, at no cost; else None.
 
         >>> answer.total.low <= answer.total.value <= answer.total.high
         True
@@ -278,8 +279,7 @@ class Answer:
     def shares(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `share`, that of each count of units in `total`, and `low` and `high` of its interval.
 
-        The exact share lies between the ends with probability `level` at least; all three are from 0 to 1. Raises
-        `UsageError` where counts share no total, and as `intervals` does.
+        All are from 0 to 1. Raises `UsageError` where counts share no total, and as `intervals` does.
 
         >>> answer.shares().column_names
         ['article', 'share', 'low', 'high']
@@ -302,8 +302,8 @@ class Answer:
     def difference(self, first: int, second: int, *, level: float = 0.95) -> tuple[float, float, float]:
         """Return the value of row `first` less that of row `second`, and the ends of the interval of the exact one.
 
-        Of counts that share a total it is more certain than two intervals suggest, since what they share cancels out.
-        The rows count from 0. Raises as `intervals` does, and `IndexError` for a row that is not there.
+        Rows count from 0. What counts share cancels out, so this is narrower than two intervals suggest. Raises as
+        `intervals` does, and `IndexError` for a row that is not there.
 
         >>> value, low, high = answer.difference(0, 1)
         >>> low <= value <= high
@@ -336,10 +336,7 @@ class Answer:
 
     @property
     def bounded_by(self) -> int | None:
-        """Largest number of groups in which each privacy unit is counted; None without such a bound or without counts.
-
-        With a bound, the counts and their intervals are those of the bounded data: exact counts can be higher.
-        """
+        """Largest number of groups in which each unit is counted (exact counts can be higher); None without a bound."""
         return self.receipt.bounded_by
 
     @property
@@ -365,8 +362,8 @@ class Answer:
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].
 
-        With `intervals`, each released count `n` is followed by `n_low` and `n_high`, between which the exact count
-        lies with probability `level`, as `intervals` returns them; it raises as that does.
+        With `intervals`, each released value `n` is followed by `n_low` and `n_high`, as in `intervals`, which may
+        raise.
 
         >>> answer.df(intervals=True).columns.tolist()
         ['article', 'n', 'n_low', 'n_high']
@@ -387,9 +384,9 @@ class Answer:
     ) -> str | None:
         """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
 
-        NULL is an empty field; an empty text is quoted, as all text is. Control characters are replaced by U+FFFD, but
-        for tabs and line feeds; `quote_formulas` puts an apostrophe before text that a spreadsheet would compute.
-        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
+        NULL is an empty field, text is quoted, and control characters but tabs and line feeds become U+FFFD.
+        `quote_formulas` puts an apostrophe before text that a spreadsheet would compute. `intervals` and `level` are
+        those of `df`.
 
         >>> answer.to_csv().splitlines()[0]
         '"article","n"'
@@ -416,12 +413,10 @@ class Answer:
     to_polars = pl
 
     def intervals(self, level: float = 0.95) -> pa.Table:
-        """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
+        """Return the keys with `low` and `high`, between which the exact value lies with probability `level`.
 
-        Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
-        columns are `low` and `high`, of the first measure and at least 0, also when a key has such a name. Those of an
-        average hold the exact one with at least that probability. Raises `UsageError` where no counts were released,
-        where they were made monotone, and for a level outside (0, 1).
+        They are of the first measure, and of the bounded count where there is `bounded_by`. Raises `UsageError` where
+        no counts were released, where they were made monotone, and for a level outside (0, 1).
 
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
@@ -435,15 +430,15 @@ class Answer:
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
         low, high = self._find_bounds(self.measures[0].columns[0], self.measures[0], level=level)
+        return self._table.select(self._list_keys()).append_column("low", low).append_column("high", high)
+
+    def _list_keys(self) -> list[int]:
+        """Return the positions of the columns of keys."""
         measured = {*self._computed, *(position for each in self.measures for position in each.columns)}
-        keys = [position for position in range(self._table.num_columns) if position not in measured]
-        return self._table.select(keys).append_column("low", low).append_column("high", high)
+        return [position for position in range(self._table.num_columns) if position not in measured]
 
     def column_intervals(self, level: float = 0.95) -> dict[int, tuple[pa.Array, pa.Array]]:
         """Return the ends of the intervals of every released column that has them, by the position of the column.
-
-        They are those of `intervals`, for each row. Columns of keys, and of what is computed from released values, have
-        none, and neither have counts that were made monotone.
 
         >>> [answer.columns[position] for position in answer.column_intervals()]
         ['n']
@@ -479,9 +474,8 @@ class Answer:
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
         """Draw the released counts with their intervals and return the axes: bars, or a line if the key is a time.
 
-        On `axes` of matplotlib, or on a new figure. Raises `UsageError` without the extra dpsql[plot], and as
-        `intervals` does. The threshold is drawn where it is a public count, which is with the Gaussian histogram alone:
-        a limited domain's holds a count of the data.
+        `axes` are matplotlib's, by default of a new figure. Raises `UsageError` without the extra dpsql[plot], and as
+        `intervals` does.
 
         >>> answer.plot().figure.savefig("readers.png")
         """
@@ -496,8 +490,9 @@ class Answer:
         table, intervals = self._table.filter(present), intervals.filter(present)
         keys = intervals.columns[:-2]
         low, high = (_to_numbers(column) for column in intervals.columns[-2:])
-        values = zip(*(read_values(column) for column in keys), strict=True)
-        labels = [", ".join(map(format_value, key)) for key in values]
+        formats = [format_date if at in self._dated else format_value for at in self._list_keys()]
+        columns = [map(form, read_values(column)) for form, column in zip(formats, keys, strict=True)]
+        labels = [", ".join(key) for key in zip(*columns, strict=True)]
         times: list[object] = []
         is_series = len(keys) == 1 and len(table) > 1
         if is_series and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type)):
@@ -629,14 +624,20 @@ class Answer:
             values=values,
             total=len(self),
             measured=(*self._ratio_ends, *self._computed, *(at for each in measures for at in each.columns)),
+            dated=self._dated,
             ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],
         )
 
 
-def show_ratio_ends(answer: Answer, ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Answer:
-    """Let tables show the 95 % intervals of computed columns, by their numbers; return the answer."""
-    answer._ratio_ends = ends  # noqa: SLF001 - of this module
+def show_columns(
+    answer: Answer, *, ratio_ends: Mapping[int, tuple[pa.ChunkedArray, pa.ChunkedArray]], dated: Sequence[int]
+) -> Answer:
+    """Let tables show the 95 % intervals of computed columns, and what NULL is in keys of dates; return the answer.
+
+    Both are by the numbers of columns.
+    """
+    answer._ratio_ends, answer._dated = ratio_ends, dated  # noqa: SLF001 - of this module
     return answer
 
 

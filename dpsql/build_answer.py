@@ -21,7 +21,7 @@ from dpsql.answer import (
     MeasureColumns,
     Promise,
     SpreadColumns,
-    show_ratio_ends,
+    show_columns,
 )
 from dpsql.receipt import Receipt, Total
 from dpsql.report.balance import Balance, count_admitted, find_larger_part, read_balance
@@ -90,7 +90,10 @@ def build_answer(
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )
-    return show_ratio_ends(shown, ratio_ends) if ratio_ends else shown
+    is_dated = any(column.null_count for column in table.columns) and not view.has_outer_select
+    if not (ratio_ends or is_dated):
+        return shown
+    return show_columns(shown, ratio_ends=ratio_ends, dated=planning.find_dated(query) if is_dated else ())
 
 
 def _combine(

@@ -50,22 +50,19 @@ def connect(  # noqa: PLR0913 - what a session is opened with
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or what the policy names: files, folders or a source.
 
-    A path is opened read-only in a locked instance of its own. An open connection is used through a fresh cursor, with
-    its settings unchanged, and receipts say sealed = False, as for a Spark session. In place of the path, pass the URL
-    of another engine, such as "postgresql://user@host/db", an open `dpsql.engines.Engine`, or tables of pandas, polars
-    or Arrow by name, such as {"reads": frame}, which are copied. `policy` is a `Policy` or
-    the path of a TOML file.
-    `ledger` overrides that of the policy; ":memory:" is a ledger for trials, lost at the end, and "postgresql://..."
-    names one in a database. `analyst` is the name under which the policy limits the analyst, and under which their
-    answers are stored; it is not verified. `isolation` "process" opens the data in a separate process, also if the
-    policy does not demand it; a policy that demands it cannot be overridden. With `implicit`, standard SQL over private
-    tables is read as private: TOP k PRIVATE, ALL PRIVATE or PRIVATE are added; None is what the policy says. With
-    `consent`, queries that can hardly return a row are run without asking; None is what the policy says.
-    Without a `policy` it is that of $DPSQL_POLICY, or policy.toml in the current folder. $DPSQL_DB is the database if
-    the policy names no source, and $DPSQL_ANALYST the analyst.
+    `database` is a path, which is opened read-only in a locked instance; an open connection or Spark session, used as
+    it is (receipts say sealed = False); the URL of another engine, such as "postgresql://user@host/db"; an open
+    `dpsql.engines.Engine`; or tables of pandas, polars or Arrow by name, such as {"reads": frame}, which are copied.
+    The default is $DPSQL_DB where the policy names no source.
+
+    `policy` is a `Policy` or the path of a TOML file; the default is $DPSQL_POLICY, or policy.toml in the current
+    folder. `ledger` overrides that of the policy: a path, "postgresql://...", or ":memory:" for trials. `analyst` names
+    the account ($DPSQL_ANALYST by default); it is not verified. `isolation` "process" opens the data in a separate
+    process, which a policy may also demand. With `implicit`, standard SQL over private tables is read as private; with
+    `consent`, queries that can hardly return a row are run. None is what the policy says.
+
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
-    private rows for two purposes only: to load CSV files, and to check that the keys of links are unique. Of folders it
-    reads the metadata of the table, and the columns of their Parquet files.
+    private rows only to load CSV files and to check that the keys of links are unique.
 
     >>> policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
     >>> session = dpsql.connect(database, policy=policy, ledger=":memory:")

@@ -47,9 +47,7 @@ _NAMES = "dpsql_example, dpsql_label"
 class LabellingReceipt:
     """Cost of a batch: `each` for one example, `loss` for all, which is zero for a `replayed` batch.
 
-    The loss bounds the disclosure about any teacher. It holds for two sets of teachers that differ by the exchange of
-    one teacher with all votes, and for two sets of which one has one more teacher. The guarantee over all queries of
-    the ledger is its total, for one more teacher.
+    The loss holds for two sets of teachers that differ by the exchange of one teacher, or by one more teacher.
     """
 
     method: str
@@ -94,12 +92,11 @@ class Labelling:
 def label(session: Session, votes: str, *, examples: Iterable[Value], method: Method) -> Labelling:
     """Label public examples by the votes of teachers, which are a private table of the session's policy.
 
-    The table has a row for each label that a teacher gives an example: the privacy unit, which is the teacher, and the
-    columns example and label. `examples` are public, and all of them are labelled, also those without votes, because
-    it is private which ones have votes. The loss of all of them is reserved in the ledger before a vote is read, and
-    charged before a label is returned; the same batch again is free.
-    Raises `Refusal` or `UsageError` for an invalid request and `BudgetExceeded` if the budget is too small (both are
-    free), `EngineError` if the engine failed on the votes (charged in full), and `LedgerError`.
+    All `examples` are labelled and charged, also those without votes; the same batch again is free
+    (docs/how-to/pate.md).
+
+    Raises `Refusal`, `UsageError` or `BudgetExceeded` (not charged), `EngineError` if the engine failed on the votes
+    (charged in full), and `LedgerError`.
     """
     table = _find_votes_table(session.catalog, votes)
     _check_terms(session.terms, table, method=method)
@@ -380,8 +377,7 @@ class Method(Protocol):
 class Stable:
     """The labels before a wide gap in the votes, as many as there are; or nothing, if the gap does not hold.
 
-    No list of labels is needed. At most `k_bar` labels come back, and `regulariser` favours some numbers of them, as
-    `distance_regulariser` does. `delta` is that of one example.
+    At most `k_bar` labels come back; `regulariser` favours some numbers of them. `delta` is that of one example.
     """
 
     name: ClassVar[str] = "stable"  # on receipts
@@ -469,8 +465,7 @@ class _OfList:
 class Majority(_OfList):
     """PATE for many labels: all that more than half of the teachers give, by noisy votes; always an answer.
 
-    `labels` is the public list, and `teachers` their public number. With `max_labels`, PATE-tau: the votes of a teacher
-    for more labels of one example count less, and the noise is that of so many.
+    `labels` is the public list, and `teachers` their public number. `max_labels` makes it PATE-tau.
     """
 
     epsilon: Epsilon

@@ -152,6 +152,12 @@ class PublicationPlan:
         return f"{self.name}: {describe_together(self._plans, self._session.budget)}."
 
     @property
+    def worst_case(self) -> str:
+        """Exact amounts that the releases can cost, in their order: percentages are rounded, and of what is granted."""
+        losses = [plan.price(plan.worst_case) for plan in self._plans if not plan.stored]
+        return ", ".join(f"{each.refundable} and {each.permanent}" for each in losses)
+
+    @property
     def is_free(self) -> bool:
         """Whether nothing is charged: the answer is stored, or nothing is made."""
         return all(plan.stored for plan in self._plans)

@@ -81,37 +81,26 @@ class Total:
 class Receipt:
     """Receipt of one statement: what it released and cost; without private rows the mechanism is "none".
 
-    `epsilon` is that of one item, `delta` that of the query; `items_charged` (a part of an item counts as one) and
-    `loss` were charged, and `remaining` is what further queries may use. At most `k` keys were returned, of each
-    partition with PER; the mechanism read the `k_bar` exact leaders, or all groups if it is 0. A key whose count is
-    `threshold_offset` above that of the next group, or above 0, has an even chance; the offset is in units, in weights
-    if the mechanism uses weights, and the width of a gap if it looks for one. `stopped_at_bottom` says that fewer than
-    k keys stood out.
+    Released: `answered` of the `wanted` keys, at most `k` (of each partition with PER), out of `k_bar` exact leaders,
+    or of all groups if it is 0. `stopped_at_bottom`: fewer than k keys stood out. A key whose count is
+    `threshold_offset` above that of the next group, or above 0, has an even chance. `chosen`: "k" or "k_bar", if the
+    mechanism chose it in private. `legs`: what each part of the mechanism did. `total`: the number of units in all
+    groups. `known` names of earlier answers took part, above an evidence line if `evident`; `known_before` of those
+    returned were known.
 
-    `replayed` says that the answer was stored before, and that nothing was charged. `shared` says that the policy
-    shares answers among analysts: the answer may have been given to another analyst first, it was charged in full
-    either way, and the guarantee is the total of the data set, not the charge of one analyst. `durable` says that
-    spending is recorded beyond the process, unlike in a ledger in memory, for trials.
-    `sealed` says that dpsql opened the data itself, read-only and locked. `isolation` says where: in a separate
-    "process" with nothing else, "in_process" with the analyst's code, or "remote" in another program. `confinement`
-    names the measures that confine a separate process: "capabilities", "files", "network", "processes", "system
-    calls".
-    `answered` of the `wanted` keys were returned. The answer raised the used share of the budget by `rise`, and
-    `outdone_by` says what has used more where it did not rise. About `more` queries that cost as much still fit, or
-    None where the receipt is of a stored answer.
-    `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
-    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
-    standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
-    released counts count a unit, None without such a bound, `bounds` says in words what bounds a unit, and `cut` which
-    time buckets a bound in WHERE cuts. `list_note` says that SQL promises more groups than a ranking returns, or that a
-    SELECT around it computes from these. `legs` says what each part of a mechanism of several parts did, and
-    `charged_to` in words which values of a column were charged, "" where values have no budgets. So many names that
-    were `known` from earlier answers took part without a threshold, above an evidence line if `evident`, and
-    `known_before` of the returned ones were among them, None where that was not stored. `total` is the number of units
-    in all groups that counts share. `reused` says of which other stored answer these are the first rows. `reread` says
-    that 0.11 answered the statement, which means something else today, and was charged again. `loss` and `remaining`
-    are in the currencies of the `certificate`. A statement with several private queries has the receipts of each as
-    `parts`, and no total of its own.
+    Charged: `items_charged` (a part of an item counts as one) of `epsilon` each, the query's `delta`, and in all
+    `loss`, in the currencies of the `certificate`; `remaining` is left. The used share of the budget rose by `rise`;
+    `outdone_by` says what has used more where it did not. About `more` such queries still fit. `charged_to`: values
+    whose budgets paid. `replayed`: the answer was stored, and free. `reused`: it is part of another stored answer.
+    `shared`: it may have been given to another analyst first. `reread`: 0.11 read the statement otherwise.
+
+    In words: `bounds` of each unit, `bounded_by` groups, the time buckets that WHERE `cut`, `list_note` on groups that
+    the ranking leaves out, `read_as` for standard SQL.
+
+    The data: `sealed`: dpsql opened it itself, read-only. `isolation`: "process", "in_process" or "remote";
+    `confinement`: what confines that process. `durable`: spending is recorded beyond the process.
+
+    A statement with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -161,25 +150,18 @@ class Receipt:
     def used(self) -> Fraction:
         """By how much the answer raised the used share of the budget: the larger of the shares of its two currencies.
 
-        It adds up exactly: `session.budget.used` is the sum over all answers and failures of the account, in the
-        present period. After a grant, or where a limit was changed, the budget's is a share of the new one. Where two
-        equal queries ran at the same time, the second is free in the end, but others may have been measured while it
-        was not: their sum may then be more than what is used, never less, and `session.history` adds up.
-        Where the values of a column have budgets, `used_of` adds up for each value.
+        `session.budget.used` is the sum over all answers and failures of the account in the present period, unless a
+        limit was changed. Where the values of a column have budgets, `used_of` adds up for each value.
         """
         return self.rise.share
 
     @property
     def percent_used(self) -> Decimal:
-        """The same as it is shown, in hundredths of a percent: it adds up to `session.budget.percent_used`."""
+        """The same in hundredths of a percent, as it is shown."""
         return self.rise.percent
 
     def used_of(self, value: str) -> Rise:
-        """Return the rise of the budget of one value, where the values of a column have budgets.
-
-        Receipts add up to the used share of each value: over the queries that count its units, in the present period
-        and of the present data version. `used` is that of a query of the same values.
-        """
+        """Return the rise of the budget of one value, where the values of a column have budgets."""
         return self.rise.of(value)
 
     @classmethod

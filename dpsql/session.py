@@ -108,24 +108,17 @@ class Session:
     ) -> Answer:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
-        A SELECT around a private query is computed from its released rows and costs what the private query does. Where
-        LIMIT 0 or WHERE 1 = 0 selects no row, nothing is released or charged. `parameters` are the values of ? and $1
-        in order, or a mapping with those of :name. `implicit` says for this statement whether standard SQL over private
-        tables is read as private; by default it is as the session was opened. With `postgres`, the text means what it
-        means in PostgreSQL, as on the PostgreSQL port: a backslash escapes in LIKE, and `/` of integers is whole. With
-        `consent`, a query that can hardly return a row is run all the same; by default it is as the policy says.
+        `parameters` are the values of ? and $1 in order, or a mapping with those of :name. `implicit` and `consent` are
+        as in `dpsql.connect`, for this statement. With `postgres`, the text means what it means on the PostgreSQL port:
+        a backslash escapes in LIKE, and `/` of integers is whole. Work that is free stops soon after `stop` returns
+        True; a private query that has started runs to its end.
 
-        A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
-        free of charge, unless WITH (fresh = true) asks for new noise. A query whose charge is likely wasted issues a
-        `WastedChargeWarning` before it is charged.
+        A query that this analyst ran before on the same version of the data returns the stored answer, free of charge,
+        unless WITH (fresh = true) asks for new noise. A `WastedChargeWarning` comes before a charge that is likely
+        wasted.
 
-        Work that is free is interrupted soon after `stop` returns True. A private query that still waits for the engine
-        then does not start; one that has started runs to its end, because it is charged and its answer is stored.
-
-        Raises `Refusal` or `Unsupported` for the statement and `BudgetExceeded` when its worst case no longer fits
-        (nothing is charged in these cases), `EngineError` when the engine failed on the data (charged in full), and
-        `LedgerError` for a ledger that cannot be read or written, or a stored answer that cannot be read; its words
-        say what was charged.
+        Raises `Refusal`, `Unsupported` or `BudgetExceeded` (nothing was charged), `EngineError` when the engine failed
+        on the data (charged in full), and `LedgerError`, whose words say what was charged.
 
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
@@ -199,8 +192,6 @@ class Session:
         postgres: bool = False,
     ) -> Answer | None:
         """Return the answer of `sql` at once if it was returned before, is free and is still right, else None.
-
-        It never waits, neither for another thread nor for a server.
 
         >>> query = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
         >>> session.peek(query) is None, session.sql(query).fetchall() == session.replay(query).fetchall()
@@ -376,7 +367,8 @@ class Session:
 
         def draw(execute: Execute) -> planning.PackedRelease:
             made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
-            return planning.pack_release(plan, made[0], day=own.ledger.today())
+            is_single = planning.has_one_value(plan.query.key_column, own.terms)
+            return planning.pack_release(plan, made[0], day=own.ledger.today(), has_one_value=is_single)
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         law, values = plan.law if shared else "", plan.charged_values
@@ -398,7 +390,7 @@ class Session:
     def explain(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> planning.Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
 
-        Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
+        Raises as `sql`, but not for a budget that is short.
 
         >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").worst_items
         10
@@ -437,8 +429,7 @@ class Session:
     ) -> Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
-        Counts are for the worst case, and for half of the items returned. `consent` is that of the call that will run
-        the query; by default it is as the policy says. Raises as `explain`, and `UsageError` for `times` < 1.
+        Raises as `explain`, and `UsageError` for `times` < 1.
 
         >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").at_worst
         9
@@ -450,9 +441,7 @@ class Session:
         return forecasts.forecast(plan, balance.remaining, times=times, cost=cost, consent=consent)
 
     def describe(self, text: str, parameters: ParameterValues = (), *, implicit: bool | None = None) -> pa.Schema:
-        """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
-
-        Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
+        """Return the columns that the answer of `sql` would have; free. Raises as `explain`.
 
         >>> session.describe("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").names
         ['article']
@@ -462,10 +451,10 @@ class Session:
     def prepare(
         self, text: str, types: Sequence[str] = (), *, implicit: bool | None = None, postgres: bool = False
     ) -> planning.Prepared:
-        """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
+        """Return the types of a statement's parameters and the columns of its answer, before any value is bound; free.
 
-        `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is a type that is not
-        known yet. Raises as `sql` does for a statement that cannot be run with any values; charges nothing.
+        `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is one that is not known
+        yet. Raises as `sql` does for a statement that cannot be run with any values.
 
         >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
         ('VARCHAR',)
@@ -489,7 +478,7 @@ class Session:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables of `catalog`; SHOW TABLES says more of each."""
+        """Names of the tables of the catalog; SHOW TABLES says more of each."""
         return [table.name for table in self.catalog.tables]
 
     @property
@@ -499,11 +488,7 @@ class Session:
 
     @property
     def budget(self) -> Balance:
-        """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
-
-        For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
-        than what is left of the total.
-        """
+        """What is granted, spent, reserved and left, of the analyst's own limit or else of the total."""
         self._check_open()
         return read_balances(self._dependencies.ledger, self._dependencies.terms)
 
@@ -511,18 +496,13 @@ class Session:
     def progress(self) -> float | None:
         """Share of the running statement that is done, 0 to 1, for another thread to read; None if it is not shown.
 
-        It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
+        It depends on rows, so it is shown only where the data is open in this process and there is no `answer_grid_ms`.
         """
         return read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:
-        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last.
-
-        The percent_used of a period add up to the percent_used of its budget. Where the values of a column have
-        budgets, each row says what the query raised for the values that it names, which does not add up over queries of
-        different values; `receipt.used_of(value)` adds up for each value.
-        """
+        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last."""
         self._check_open()
         own = self._dependencies
         balance = read_balance_by_values(own.ledger, own.terms)

@@ -1,9 +1,10 @@
-"""Write the generated pages of docs/reference, from the code and the changelog.
+"""Write the generated pages of docs/reference, from the code.
 
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
 
-Nobody edits these pages: what they say is changed where it comes from.
+Nobody edits these pages: what they say is changed where it comes from. People write the page of mechanisms, but for its
+table of losses.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import changelog_page
 import clients_page
 import engines_page
 import other_systems_page
@@ -21,15 +21,12 @@ import sql_page
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGES: dict[str, Callable[[], str]] = {
-    "changes.md": changelog_page.page,
     "engines.md": engines_page.page,
     "postgres-clients.md": clients_page.page,
     "python.md": python_page.page,
     "sql/from-other-systems.md": other_systems_page.page,
     "sql/functions.md": sql_page.functions,
-    "sql/limits.md": sql_page.limits,
-    "sql/mechanism-losses.md": sql_page.losses,
-    "sql/types.md": sql_page.types,
+    "sql/mechanisms.md": sql_page.mechanisms,
 }
 
 

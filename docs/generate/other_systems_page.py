@@ -6,8 +6,9 @@ read: a session describes the columns of the answer, or refuses the statement.
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,21 +16,25 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import duckdb
-from pages import head, table
+from pages import head
 
 import dpsql
 
 _FILE = Path(__file__).with_name("other_systems.toml")
 _Outcome = Literal["as it is", "with another text", "refused"]
+_OPTIONS = re.compile(
+    r"OPTIONS \(epsilon = 1, delta = 1e-7, (privacy_unit_column = user_id|max_groups_contributed = 1)\)"
+)
+_TYPE = re.compile(r"(CREATE TABLE )| (INTEGER|VARCHAR|BOOLEAN|DATE|TIMESTAMP|DECIMAL\(10, 2\))")
 _INTRODUCTION = """\
-Statements from the documentation and the tests of other systems with differential privacy, and what to write here. The
-tables and columns are those of one small data set, and privacy parameters are smaller where theirs are for show. Every
-statement of this page is run in the tests.
+Statements from the documentation and the tests of other systems with differential privacy, over the tables of one small
+data set, and what to write here. Every one is run in the tests.
 """
 _SETTING = """\
-dpsql reads them as [standard SQL](standard-sql.md), with `implicit = true`. The policy says who is protected, so no
-statement needs to. A statement that names no number of groups is read as `TOP 10 PRIVATE`, and a total as `PRIVATE`. A
-text that says PRIVATE runs with any setting.
+dpsql reads them as [standard SQL](standard-sql.md), with `implicit = true`: one that names no number of groups as
+`TOP 10 PRIVATE`, a total as `PRIVATE`. A text that says PRIVATE runs with any setting. `OPTIONS (...)` stands for
+`OPTIONS (epsilon = 1, delta = 1e-7, privacy_unit_column = user_id)`, in ANONYMIZATION for
+`OPTIONS (epsilon = 1, delta = 1e-7, max_groups_contributed = 1)`.
 """
 
 
@@ -98,19 +103,13 @@ def page() -> str:
     """Return the page."""
     known = load()
     found = statements()
-    names = list(dict.fromkeys(each.system for each in found))
-    outcomes = ("as it is", "with another text", "refused")
-    rows = [[name, *_count(outcomes, [each for each in found if each.system == name])] for name in names]
     return "\n".join(
         [
             head("From other systems", "docs/generate/other_systems.toml and what dpsql does with each statement"),
             _INTRODUCTION,
-            table(
-                ["system", "statements", "run as they are", "run with another text", "refused"],
-                [*rows, ["all", *_count(outcomes, found)]],
-            ),
+            f"Of {len(found)} statements {sum(each.outcome == 'as it is' for each in found)} run as they are.\n",
             "## Data\n",
-            _fence(known["data"], "text"),
+            _fence(_TYPE.sub("", known["data"]), "text"),
             _fence(known["policy"], "toml"),
             _SETTING,
             *(
@@ -121,48 +120,31 @@ def page() -> str:
     )
 
 
-def _count(outcomes: Iterable[str], found: Iterable[Statement]) -> list[str]:
-    """Return how many statements there are, and how many of each outcome."""
-    each = [statement.outcome for statement in found]
-    return [str(len(each)), *(str(each.count(outcome)) for outcome in outcomes)]
-
-
 def _section(system: dict[str, Any], every: Iterable[Statement]) -> str:
     """Return the section of one system."""
     found = [each for each in every if each.system == system["name"]]
     sources = ", ".join(f"[{number}]({page})" for number, page in enumerate(system["pages"], 1))
-    parts = [f"## {system['name']}\n", f"From its documentation: {sources}.\n"]
     same = [each for each in found if each.outcome == "as it is"]
+    parts = [f"## {system['name']}\n", f"Source: {sources}. {len(same)} of {len(found)} run as they are.\n"]
     if same:
         parts += ["### Run as they are\n"]
         parts += [_fence("\n\n".join(f"-- {each.what}\n{each.theirs};" for each in same), "sql")]
     other = [each for each in found if each.outcome == "with another text"]
     if other:
-        parts += ["### Run with another text\n", *(line for each in other for line in _pair(each))]
+        parts += ["### Run with another text: theirs, then ours\n"]
+        for each in other:
+            parts += [_fence(f"{_comment(system)} {each.what}\n{each.theirs}", "text"), _fence(each.ours, "sql")]
     refused = [each for each in found if each.outcome == "refused"]
     if refused:
         parts += ["### Refused\n"]
         for each in refused:
-            parts += [f"{_capitalize(each.what)}:\n", _fence(each.theirs, "text")]
-            parts += [f"{' '.join(filter(None, [each.why, 'dpsql says:']))} {_quote(each.refusal)}\n"]
+            parts += [_fence(f"-- {each.what}\n{each.theirs}", "text"), f"`{each.refusal}`\n"]
     return "\n".join(parts)
 
 
-def _pair(each: Statement) -> Iterator[str]:
-    """Yield their text, and what to write in its place."""
-    yield f"{_capitalize(each.what)}, theirs and ours:\n"
-    yield _fence(each.theirs, "text")
-    yield _fence(each.ours, "sql")
-
-
-def _capitalize(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _quote(text: str) -> str:
-    """Return a refusal as code, as it may hold characters that mean something in Markdown."""
-    return f"`{text}`"
+def _comment(system: dict[str, Any]) -> str:
+    return "#" if system.get("language") == "python" else "--"
 
 
 def _fence(text: str, language: str) -> str:
-    return f"```{language}\n{text.strip()}\n```\n"
+    return f"```{language}\n{_OPTIONS.sub('OPTIONS (...)', text.strip())}\n```\n"

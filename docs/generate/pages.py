@@ -1,28 +1,25 @@
-"""Shared parts of the generated pages: headings, links and tables in Markdown."""
+"""Shared parts of the generated pages: headings and tables in Markdown."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
-
-
-def relinked(text: str, *, page: str) -> str:
-    """Return text of `page`, which is at the root, with its links as they are from docs/reference."""
-
-    def link(found: re.Match[str]) -> str:
-        target = (found[1] or page).removeprefix("docs/")
-        return f"](../{target}{found[2] or ''})"
-
-    return _LINK.sub(link, text)
 
 
 def head(title: str, source: str) -> str:
     """Return the beginning of a generated page: its title, and where what it says is changed."""
     return f"# {title}\n\n<!-- Written by `python docs/generate` from {source}. -->\n"
+
+
+def fill(name: str, written: str) -> str:
+    """Return a page of docs/reference that people write, with the generated part between its marks replaced."""
+    text = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+    start, found, rest = text.partition("<!-- Written by `python docs/generate`")
+    mark, _, rest = rest.partition("-->\n")
+    end = rest.index("<!-- End of what is written. -->")
+    return f"{start}{found}{mark}-->\n\n{written}\n{rest[end:]}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

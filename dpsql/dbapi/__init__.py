@@ -72,4 +72,4 @@ __all__ = [
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share a connection, which runs one statement at a time, but not a cursor
-paramstyle = "qmark"  # :name and $1 work as well, see docs/reference/sql/parameters.md
+paramstyle = "qmark"  # :name and $1 work as well, see docs/reference/sql/expressions.md

@@ -74,10 +74,7 @@ class _SharedSession:
 class Connection:
     """Connection of PEP 249 over a session, which it closes.
 
-    Threads may share it. It runs one statement at a time: the same query from two threads is charged once and then
-    replayed. `implicit` can be set: whether standard SQL over private tables is read as private. So can `consent`:
-    whether queries that can hardly return a row are run all the same. None, their first value, is as the session was
-    opened.
+    Threads may share it; it runs one statement at a time. `implicit` and `consent` can be set, as in `dpsql.connect`.
     """
 
     __slots__ = ("__weakref__", "_open", "_shared", "consent", "implicit")

@@ -20,6 +20,7 @@ from dpsql.display.text import (
     Sheet,
     SheetColumn,
     cut,
+    format_date,
     format_number,
     format_released,
     replace_unprintable,
@@ -37,15 +38,16 @@ _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 class ReleasedTable:
     """First rows of an answer of `total` rows, column by column.
 
-    `measured` are the positions of the columns that are no keys. Those of released values have the ends of the 95 %
-    intervals of their rows in `ends`, unless they have none. A bar is drawn for each value of column number `barred`,
-    if there is one.
+    `measured` are the positions of the columns that are no keys, and `dated` those of keys of dates. Those of released
+    values have the ends of the 95 % intervals of their rows in `ends`, unless they have none. A bar is drawn for each
+    value of column number `barred`, if there is one.
     """
 
     columns: Sequence[SheetColumn]
     values: Sequence[Sequence[object]]
     total: int
     measured: Sequence[int] = ()
+    dated: Sequence[int] = ()
     ends: Mapping[int, Sequence[Ends]] = field(default_factory=dict)
     barred: int | None = None
 
@@ -68,6 +70,8 @@ class ReleasedTable:
         values, ends = self.values[at], self.ends.get(at)
         if ends is not None:
             return [format_released(each, its, grouped=grouped) for each, its in zip(values, ends, strict=True)]
+        if at in self.dated:
+            return [(format_date(each), "") for each in values]
         grouped = grouped and at in self.measured
         return [(format_number(each, grouped=grouped), "") for each in values]
 

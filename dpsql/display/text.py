@@ -95,6 +95,11 @@ def format_value(value: object) -> str:
     return text
 
 
+def format_date(value: object) -> str:
+    """Return a key that is worked out from a date; NULL is the group of rows that have none."""
+    return "(no date)" if value is None else format_value(value)
+
+
 def format_number(value: object, *, grouped: bool) -> str:
     """Return a number without an interval; where it is `grouped`, with separators, and a DOUBLE with 6 digits."""
     if not grouped or not isinstance(value, int | float | Decimal) or isinstance(value, bool):

@@ -20,10 +20,11 @@ from dpsql.plan.outer_select import (
     OuterSelectView,
     Prepared,
     ResultView,
+    find_dated,
     result_view,
 )
 from dpsql.plan.plan import Plan, build_statement
-from dpsql.plan.planner import RETIRED, build_plan, refuse_retired
+from dpsql.plan.planner import RETIRED, build_plan, has_one_value, refuse_retired
 from dpsql.plan.release import (
     Draw,
     ExternalRelease,
@@ -62,7 +63,9 @@ __all__ = [
     "describe_noise",
     "divide_steps",
     "draw_places",
+    "find_dated",
     "find_place",
+    "has_one_value",
     "is_of_0_11",
     "is_repeatable",
     "is_same_release",

@@ -23,6 +23,7 @@ from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_tree import released_path
 from dpsql.sql.analysis.row_facts import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
+from dpsql.sql.ir.tree import Case, ColumnRef, Family, walk
 from dpsql.sql.render.duckdb import compose
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _SHOWN_AS = {"FLOAT": "DOUBLE", "UBIGINT": "DECIMAL(20, 0)"} | {
     f"TIMESTAMP_{unit}": "TIMESTAMP" for unit in ("S", "MS", "NS")
 }
 MOST_PUBLIC_ROWS = 1_000_000
+_DATES = frozenset([Family.DATE, Family.TIMESTAMP])
 _MAX_KNOWN = 64  # statements that are remembered
 _MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
@@ -170,6 +172,17 @@ def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
             pair = output.measure, output.divisor
             found.averages[pair] = (*found.averages.get(pair, ()), column)
     return replace(found, computed=tuple(computed))
+
+
+def find_dated(query: PrivateQuery) -> tuple[int, ...]:
+    """Return the outputs that are keys worked out from dates or times: NULL is the group of rows without one."""
+    parts = {at: walk(query.keys[each.key]) for at, each in enumerate(query.outputs) if each.key is not None}
+    return tuple(
+        at
+        for at, found in parts.items()
+        if not any(isinstance(part, Case) for part in found)  # NULL is what no branch fits
+        and any(isinstance(part, ColumnRef) and part.type.family in _DATES for part in found)
+    )
 
 
 @dataclass(frozen=True, slots=True)

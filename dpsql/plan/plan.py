@@ -39,18 +39,8 @@ class ReusedAnswer:
 class Plan(NotebookRepr):
     """Plan of a private query: engine SQL, mechanism and worst-case loss; made without reading a row.
 
-    `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
-    the digest of the question, under which its answer is stored, and `release_key` that of everything that the
-    distribution of the release depends on (`identity/replay_key.py`). The answer may be under the `similar_keys`, if it
-    is of the same release, and under the `named_keys`. The `earlier_key` is that of a question that means something
-    else than it did in 0.11; it is `reread` if 0.11 answered it. The `series` has the key of the questions that differ
-    in k alone, and k. The answer is part of a `reused` one, or could be part of one that is `offered`.
-    `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
-    `record` says what the mechanism can do. `request` is what the mechanism was planned from; its query is `query`
-    before `reads_total` was set. `stored` says that the ledger has this answer for this analyst, who may see it again
-    for free. `rule` is the filter of a certificate other than zcdp. `considered` lists the mechanisms among which the
-    planner chose, or which EXPLAIN shows beside the one of the query. `population` is the public number of units, for
-    warnings, where there is one.
+    `stored` says that this analyst has the answer already, for free. `warnings` say why the charge is likely wasted,
+    and `needs` how many units a key needs. `max_groups_contributed` bounds the groups of each unit.
 
     >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
     'two_looks'
@@ -58,7 +48,7 @@ class Plan(NotebookRepr):
 
     query: PrivateQuery
     record: Mechanism
-    request: MechanismRequest = field(compare=False)
+    request: MechanismRequest = field(compare=False)  # whose query is `query` before `reads_total` was set
     mechanism_plan: MechanismPlan
     spec: ReleaseSpec
     max_groups_contributed: int | None
@@ -66,13 +56,15 @@ class Plan(NotebookRepr):
     rule: CertificateFilter | None = None
     considered: tuple[Candidate, ...] = ()
     population: int | None = None
+    # digests under which an answer may be stored (`identity/replay_key.py`): of the question, of all that the law of
+    # the release depends on, of questions with the same release, of those that name a mechanism, of 0.11's reading
     key: str = ""
     release_key: str = ""
     similar_keys: tuple[str, ...] = ()
     named_keys: tuple[str, ...] = ()
     earlier_key: str = ""
     reread: bool = False
-    series: tuple[str, int] | None = None
+    series: tuple[str, int] | None = None  # the key of the questions that differ in k alone, and k
     reused: ReusedAnswer | None = None
     offered: ReusedAnswer | None = None
     warnings: tuple[str, ...] = ()

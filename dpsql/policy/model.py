@@ -53,11 +53,7 @@ from dpsql.quantities import Delta, Epsilon, Number
 class Budget:
     """The total for every privacy unit, over all queries and analysts, and what it is meant to buy.
 
-    `items` sets the default per-item epsilon and `queries` the default per-query delta. With a `period`, such as "30d",
-    all of it is granted again in each, without carry-over, and `periods` times at most: what holds in all then grows
-    with their number, without end where `periods` is None. `certificate` says what the total is proved with: "zcdp",
-    "pure", or, with the numbers of items and queries fixed for good and one epsilon for all items, "theorem2" and
-    "optimal". Raises `PolicyError` for what cannot be a budget.
+    The arguments are the keys of docs/reference/policy.md#budget. Raises `PolicyError` for what cannot be a budget.
 
     >>> Budget(1, "1e-6", items=60).epsilon
     Epsilon(1)
@@ -100,9 +96,7 @@ class Budget:
     def suggest(cls, items: int, queries: int, users: int) -> Budget:
         """Return a budget to begin with, for so many items and queries and about so many users, a public number.
 
-        Two counts that differ by half the square root of `users`, as much as chance moves the count of a group that
-        half of them are in, then come in the right order in 95 of 100 cases; delta is the largest power of ten that
-        is at most 1e-6 and 1 / users^1.5. Raises `PolicyError` if that takes an epsilon above 10, a weak guarantee.
+        docs/reference/budget.md#suggested-totals says how. Raises `PolicyError` if that takes an epsilon above 10.
 
         >>> budget = Budget.suggest(100, 20, users=10_000)
         >>> budget.epsilon, budget.delta
@@ -116,12 +110,8 @@ class Budget:
 class Policy:
     """Policy: what is protected, and what may be spent. A table that is not named here does not exist for analysts.
 
-    Without a `ledger`, spending is recorded in memory. `analysts` limits the share of each analyst in the total;
-    "default" is for unlisted analysts, who may spend all without it. `data_version` is a public counter that the
-    operator increments by hand or on a schedule, never as a function of the data. `engine` has the isolation and the
-    resources of statements; `server` the addresses and users of `dpsql serve`. With a `source`, the tables are in that
-    engine and not in a database file. `materialized` is the folder in which `dpsql materialize` stores tables: they
-    hold private rows, as the data does. With `implicit`, standard SQL over private tables is read as private.
+    The arguments are the keys and tables of a policy file (docs/reference/policy.md). Without a `ledger`, spending is
+    recorded in memory.
 
     >>> from dpsql.policy import PrivateTable, PublicTable
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})

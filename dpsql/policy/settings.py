@@ -28,14 +28,9 @@ _LIMIT_KEYS = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """Limits of one query; a `max_delta` of None means all the delta that queries draw from.
+    """Limits of one query: the keys of [limits] (docs/reference/policy.md#limits).
 
-    The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
-    `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
-    analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
-    read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less. With
-    `max_rows_fetched` only mechanisms answer for which the engine returns at most so many rows for all data. With
-    `consent`, queries that can hardly return a row are run without being asked for consent.
+    Raises `PolicyError` for limits that contradict each other.
 
     >>> Limits(max_k=50).max_k
     50
@@ -117,10 +112,7 @@ _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 
 @dataclass(frozen=True, slots=True, init=False)
 class Analyst:
-    """Limit of one analyst within the total, and what it should buy; one who is not `enabled` may run no query.
-
-    An enabled analyst has an `epsilon`; with 0 they have no share of the budget, and may run what is free: it is None
-    then. A `delta` of None means that of the total; `items` and `queries` of None mean those of the budget.
+    """Limit of one analyst within the total, with the keys of docs/reference/policy.md#analysts.
 
     >>> Analyst(0.25, items=25).epsilon
     Epsilon(0.25)
@@ -213,14 +205,7 @@ _LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy
 
 @dataclass(frozen=True, slots=True, init=False)
 class EngineSettings:
-    """Settings of the engine: the process that opens the data, and the resources of a statement.
-
-    With `isolation` "process" only a confined worker opens the data; with "in_process", the default, it is open in the
-    process of the analyst's code. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that takes
-    longer than `time_limit` seconds fails, and is charged in full like every failure. A statement over public tables
-    alone, which is free, is stopped after `public_time_limit` seconds (30 by default). With `answer_grid_ms`, results
-    that depend on rows are returned only 1, 2, 4, 8 ... times so many milliseconds after the start. A server runs up to
-    `connections` statements at a time, and lets `max_waiting` others wait (100 by default).
+    """Settings of the engine, with the keys of docs/reference/policy.md#engine: its process and its resources.
 
     >>> EngineSettings(isolation="process", time_limit=60).isolation
     'process'
@@ -361,14 +346,7 @@ _SURFACES = ("postgres", "web", "mcp")
 
 @dataclass(frozen=True, slots=True, init=False)
 class ServerSettings:
-    """Settings of `dpsql serve`: addresses, users, and limits.
-
-    `users` is the file that `dpsql user add` writes. `postgres`, `web` and `mcp` are each a "host:port" or "off"; one
-    that other machines can reach needs a `certificate` and its `key`, files in PEM. With `require_tls`, connections of
-    PostgreSQL's protocol from this machine must be encrypted too, as behind a proxy. `catalog` says what answers tools
-    which list tables: "auto" starts an empty PostgreSQL, and "none" refuses such statements.
-    `statements_per_minute` is a limit for each analyst, `max_connections` one for all together, and
-    `connections_per_user` one for each user of PostgreSQL's protocol.
+    """Settings of `dpsql serve`, with the keys of docs/reference/policy.md#server: addresses, users, and limits.
 
     >>> ServerSettings(users="users.toml").web
     '127.0.0.1:8080'

@@ -96,11 +96,10 @@ _SETTING = re.compile(rf"(?!{_HIDDEN})[a-z_]+=[^#;]*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, init=False)
 class DataSource:
-    """Engine with the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
+    """Engine with the tables: its `url`, such as "postgresql://user@host/db", and its `options` by name.
 
-    The text before the first colon names the kind of engine. `options` are the settings of the engine by name. In the
-    schema `materialized` of its database, `dpsql materialize` stores tables. Its text form shows the user and the
-    location of the data, and *** for all else, which may hold a password.
+    The text form shows the user and the location of the data, and *** for all else, which may hold a password. The keys
+    are those of docs/reference/policy.md#source.
 
     >>> DataSource("postgresql://audit:secret@db.example/main?sslmode=require")
     DataSource('postgresql://audit:***@db.example/main?***')

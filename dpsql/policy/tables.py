@@ -309,29 +309,10 @@ ExposedColumns = Sequence[str] | Mapping[str, str] | None
 class PrivateTable:
     """Table whose rows belong to privacy units; with `columns`, only these columns exist for analysts.
 
-    The unit is a column of the table, `privacy_unit`, or that of another table to which a `link` leads, such as
-    "customer_id -> customers.id": a row then belongs to the customer whom it names. Analysts can use the column of the
-    unit under its own name. Rows without a unit are not counted.
-
-    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the
-    order of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may
-    set a smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so
-    many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
-    `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value, the engine counts a
-    unit under one value only, for all data; with one that releases all groups at once, a unit may count under
-    several, which the price includes. `population` is a public estimate of the number of units: queries for more keys
-    than it makes likely are warned of, and the guarantee does not depend on it. For each set of columns in
-    `materialized`, `dpsql materialize` stores the distinct values of every unit in the folder of the policy, with its
-    rows and sums where `bounds` has them, and queries that need no other columns read these in place of the rows.
-    `bounds` say how much one unit adds to one group at most, such as {"rows": 20, "amount": {"max": 500}}: COUNT(*)
-    counts at most so many of its rows, and SUM adds at most so much for it, and at least `min`, which is 0 or below;
-    "each", such as {"min": 1, "max": 10}, is the range of the value of one row, and may stand alone. `calendar` says
-    the first and the last day of columns of times, such as {"ts": {"first": date(2025, 1, 1), "last": date(2026, 12,
-    31)}}, which time series without bounds in WHERE have: a public choice. With `budget_by`, each value of that
-    column has the whole budget: a query WHERE the column is one of some constants counts only units of these values,
-    and is charged to them alone; one table of a policy may have it. The columns in `not_null` are never NULL: no
-    group of NULL is listed for them, and rows that have NULL in them all the same are not counted there. `csv` has
-    the format of the file where it is not that of RFC 4180, such as {"delim": ";"}.
+    The unit is the column `privacy_unit`, or that of another table to which a `link` leads, such as "customer_id ->
+    customers.id". Rows without a unit are not counted. The arguments are the keys of docs/reference/policy.md#tables;
+    `bounds` are such as {"rows": 20, "amount": {"max": 500}}, and `calendar` such as {"ts": {"first": date(2025, 1, 1),
+    "last": date(2026, 12, 31)}}. With a CSV file as its `source`, `columns` maps every name to its type.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'

@@ -83,16 +83,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Balance(NotebookRepr):
-    """Balance: the total guarantee, and what is left in both currencies and in items of the default epsilon.
+    """Balance: the total guarantee, and what is left of it, or of the limit of the `analyst`.
 
-    The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
-    that is spent once a query is admitted. `rho` and `delta` give them by name. `tiles` says how many of the usual
-    queries still fit, on the `terms` of the session. `answers` is how many queries of the account are free to run
-    again, None where the balance is not of one account, and `published` how many published tables are free to read.
-    If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
-    are those of the current period, and are granted again in the next. Where each value of a column has a budget, the
-    amounts are those of a query that counts units of all values, `by` is the column, and `values` has the balance of
-    each value that a query has named; `of` returns that of a query of some values.
+    `refunded` is the currency of the `certificate` whose unused part is returned, `gone` the one that is spent once a
+    query is admitted; `items` of the default `epsilon` are left. `answers` are free to run again, and `published`
+    tables free to read. With periods, amounts are those of the current one. Where each value of the column `by` has a
+    budget, amounts are those of a query about all values, and `values` has the balance of each value that was named.
 
     >>> print(session.budget)
     5 % of the budget is used, 95 % is left
@@ -151,8 +147,7 @@ class Balance(NotebookRepr):
     def tiles(self) -> tuple[Tile, ...]:
         """How many of each usual query fit, such as TOP 10 with counts, whichever private table it is asked of.
 
-        Each number is for that query alone, and exact: so many new queries are admitted even if each costs its worst
-        case, and of the table that costs most one more is not. A query that no private table allows is left out.
+        Each number is for that query alone, at its worst case on the table that costs most.
         """
         if self.terms is None:
             return ()
@@ -172,7 +167,7 @@ class Balance(NotebookRepr):
 
     @property
     def queries(self) -> int:
-        """How many times TOP 10 without counts still fits at its worst: `remaining` of the first of the tiles."""
+        """How many times TOP 10 without counts still fits at its worst."""
         return next((tile.remaining for tile in self.tiles if tile.name == "names"), 0)
 
     @property
@@ -187,15 +182,12 @@ class Balance(NotebookRepr):
 
     @property
     def used(self) -> Fraction:
-        """Used share of the grant: of the currency of which more is spent; `receipt.used` adds up to it.
-
-        What is reserved does not count yet.
-        """
+        """Used share of the grant: of the currency of which more is spent, without what is reserved."""
         return compute_used_share(BudgetState(self.refunded.spent, self.gone.spent), self.limit)
 
     @property
     def percent_used(self) -> Decimal:
-        """The used share as it is shown, in hundredths of a percent; `receipt.percent_used` adds up to it."""
+        """The used share in hundredths of a percent, as it is shown."""
         return to_percent(round_up(self.used))
 
     @property
@@ -211,7 +203,7 @@ class Balance(NotebookRepr):
 
     @property
     def percent_left(self) -> Decimal:
-        """The share that is left, as it is shown: 100 without what is used and reserved, or less where others drew."""
+        """The share that is left, as it is shown."""
         return to_percent(round_down(self.left))
 
     @property

@@ -37,11 +37,9 @@ _LEAST_EXPONENT = -6  # that is written out in decimals
 class Forecast(NotebookRepr):
     """Forecast for queries of one price, run one after another, each with fresh noise.
 
-    `times` queries are planned. `at_worst` of them are admitted if each costs its worst case, `loss`; `at_half` if each
-    returns half of the k keys (and BOTTOM, where there is one), at `half_loss`. Queries of a known domain always return
-    all keys, and a fixed price does not depend on the answer. With a budget per period, the forecast is for the current
-    period. Repeating a query unchanged is free, and not counted. With `needs_consent` the first of them is refused
-    unless consent is given, because it can hardly return a row.
+    Of the `times` planned queries, `at_worst` are admitted if each costs its worst case, `loss`, and `at_half` if each
+    returns half of the keys, at `half_loss`; in the current period, where there are periods. With `needs_consent` the
+    first is refused unless consent is given.
 
     >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE", times=3).fits
     True

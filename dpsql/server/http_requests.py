@@ -536,16 +536,18 @@ def list_published(gateway: Gateway) -> list[dict[str, object]]:
     ]
 
 
-def change_published(gateway: Gateway, user: User, *, given: Mapping[str, str]) -> tuple[str, bool]:
-    """Publish, refresh or drop a table if `given` has the price that was shown; return what was done, and True.
+def change_published(gateway: Gateway, user: User, *, given: Mapping[str, str]) -> tuple[str, str | None]:
+    """Publish, refresh or drop a table if `given` has the price and the loss that were shown; return what was done.
 
-    With another price, or without one, return the price and False. Raises as `dpsql.curator.publish`.
+    With others, or without them, return the price in words and the exact loss. Raises as `dpsql.curator.publish`.
     """
     name, account, act = given.get("name", ""), given.get("account", ""), given.get("act", "")
+    if act not in {"publish", "refresh", "drop"}:
+        raise Refusal("form-expired", "The form does not say what to do.", hint="Load the page again.")
     if act == "drop":
         price = f"{name}: nobody reads it any more. What it cost stays charged."
         if given.get("price") != price:
-            return price, False
+            return price, ""
         curator.drop(gateway.service.policy, name)
         done = f"{name} is dropped."
     else:
@@ -553,18 +555,18 @@ def change_published(gateway: Gateway, user: User, *, given: Mapping[str, str]) 
             hint = "Choose another account, or give this one a share under [analysts] in the policy."
             raise Refusal("no-share", "This account has no share of the budget.", hint=hint)
 
-        def publish(session: Session, _: Stop) -> tuple[str, bool]:
+        def publish(session: Session, _: Stop) -> tuple[str, str | None]:
             sql = None if act == "refresh" else given.get("sql", "").replace("\r\n", "\n")
             plan = PublicationPlan(session, PublicationRequest(name, sql, given.get("comment", "")))
             plan.check_budget()
-            price = plan.describe_price()
-            return (str(plan.publish()), True) if given.get("price") == price else (price, False)
+            price = plan.describe_price(), plan.worst_case
+            return (str(plan.publish()), None) if (given.get("price"), given.get("loss")) == price else price
 
-        done, is_done = gateway.service.answer(account, publish)
-        if not is_done:
-            return done, False
+        done, loss = gateway.service.answer(account, publish)
+        if loss is not None:
+            return done, loss
     gateway.telemetry.log("published", surface="web", user=user.name)
-    return done, True
+    return done, None
 
 
 def _amount(value: object) -> float | str:

@@ -27,7 +27,8 @@ answers one whose rows are theirs.
     all rows, or those of coarser groups, by the sum  offered, where the text tells that every row is in one of the
     of rows and values of finer ones                  groups: it has more noise, and each unit its bounds in each
     numbers of units in coarser groups, counts with   neither: another number, as a unit can be in several groups,
-    a bound of groups, groups of a list, or of TOP k  or rows in none
+    a bound of groups, groups of a list, or of TOP k  or rows in none; numbers of units are offered where the policy
+                                                      gives each unit one value of the key, in a list of its values
 
 Of several cells that with the least noise is used, and of equal ones the newest.
 
@@ -140,7 +141,7 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
     groups = _group_rows(rows, canonical, keys=cells["keys"])
     sizes, is_coarser = {len(each) for each in groups}, len(rows.fixed.keys() | set(rows.keys)) < len(cells["keys"])
     listed = prod(len(values) for key, values in rows.fixed.items() if key not in rows.keys)
-    is_sum, is_top = is_coarser or listed > 1, query.clause.shape == "top"
+    is_sum, is_top, is_disjoint = is_coarser or listed > 1, query.clause.shape == "top", "disjoint" in facts
     places = [cells["measures"].index(each) for each in rows.measures]
     if is_top:
         groups = groups[: plan.k]
@@ -158,9 +159,10 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
         is_found = is_found and (len(sizes) == 1 if is_coarser else sizes == {listed})
     if (
         not is_found
-        or (terms.bounded_by, plan.count_bound) != (None, None)
+        or plan.count_bound is not None
+        or not (terms.bounded_by is None or (is_disjoint and terms.bounded_by == 1))  # of one group for each unit
         or (is_coarser and cells["groups"] != canonical.num_rows)
-        or (is_sum and not (cells["independent"] and all(map(_can_be_added, query.measures))))
+        or (is_sum and not (cells["independent"] and _can_be_added(query.measures, is_disjoint=is_disjoint)))
     ):
         return None
     noises = [_add_noises(terms.noises[at], size=max(sizes)) for at in places]
@@ -178,7 +180,8 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
     words = f"{'one group' if is_total else 'groups of a list' if is_top else 'groups'} {of}"
     if is_sum:
         noun = unit_noun(query.unit_name)
-        words = f"{'sum' if is_total else 'sums'} of {max(sizes)} groups {of}, with the bounds of a {noun} in each"
+        bounds = "" if query.counts_units_alone else f", with the bounds of a {noun} in each"
+        words = f"{'sum' if is_total else 'sums'} of {max(sizes)} groups {of}{bounds}"
     terms = replace(terms, counts=first, others=tuple(others))
     reused, is_independent = ReusedAnswer(words, "", is_sum), cells["independent"] and not (is_sum or is_top)
     return _derive(plan, stored, table=pa.table(columns), terms=terms, reused=reused, is_independent=is_independent)
@@ -197,9 +200,13 @@ def _group_rows(rows: MeasuredRows, canonical: pa.Table, *, keys: Sequence[str])
     return list(found.values())
 
 
-def _can_be_added(measure: Measure) -> bool:
-    """Return whether the values of several groups add up to that of all of them, but for the bounds of each unit."""
-    return measure.aggregate in {Aggregate.ROWS, Aggregate.SUM} and measure.weight is None
+def _can_be_added(measures: Sequence[Measure], *, is_disjoint: bool) -> bool:
+    """Return whether the values of several groups add up to that of all of them, but for the bounds of each unit.
+
+    Numbers of units do where a unit is in one group alone.
+    """
+    added = {Aggregate.ROWS, Aggregate.SUM, *([Aggregate.UNITS] if is_disjoint else [])}
+    return all(each.aggregate in added and each.weight is None for each in measures)
 
 
 def _add_noises(noise: CountNoise, *, size: int) -> CountNoise | None:

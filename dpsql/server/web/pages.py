@@ -598,13 +598,13 @@ async def publish(visit: VisitorRequest) -> Response:
     """Return the price of publishing, refreshing or dropping a table; do it once that price is confirmed."""
     gateway, form = visit.dispatch.gateway, {name: value.strip() for name, value in visit.form.items()}
     try:
-        words, is_done = await visit.dispatch.run(lambda: change_published(gateway, visit.user, given=form))
+        words, loss = await visit.dispatch.run(lambda: change_published(gateway, visit.user, given=form))
     except Error as error:
         return await _published_page(visit, problem=visit.box(error))
-    if is_done:
+    if loss is None:
         return await _published_page(visit, done=words)
     kept = {name: form.get(name, "") for name in ("act", "name", "sql", "comment", "account")}
-    return await _published_page(visit, asked={**kept, "price": words})
+    return await _published_page(visit, asked={**kept, "price": words, "loss": loss})
 
 
 async def _published_page(

@@ -83,6 +83,30 @@ def test_the_charge_holds_for_ten_labels_and_two_measures(labels: int, measures:
     assert Fraction(999999, 1000000) * shared.rho.value < spent <= shared.rho.value
 
 
+@pytest.mark.parametrize(("low", "high"), WIDTHS)
+@pytest.mark.parametrize("bound", [None, 1, 2, 5, 50])
+def test_a_total_is_shared_where_each_count_has_less_noise_and_never_elsewhere(
+    low: int, high: int, bound: int | None
+) -> None:
+    """Of one measure in these cases alone; of several it always has less where it does of one of them."""
+    alone = NoisyCounts(Epsilon("0.1"), bound, max(high, -low)).variance
+    for labels in (*range(1, 13), 100):
+        shared = SharedTotal(Epsilon("0.1"), labels, bound, low, high)
+        assert shared.pays == (shared.variance < alone)
+        for measures in range(2, 6) if (low, high) == (0, 1) else ():
+            several = SharedTotal(Epsilon("0.1"), labels, bound, measures=measures)
+            assert several.pays == shared.pays
+            assert several.variance < shared.variance
+
+
+@pytest.mark.mutant
+def test_a_choice_of_a_total_that_forgets_the_bound_is_caught() -> None:
+    """What pays without a bound does not under one, where the price is that of fewer counts."""
+    forgetful, bounded = SharedTotal(Epsilon("0.1"), 10).pays, SharedTotal(Epsilon("0.1"), 10, 1)
+    has_less_noise = bounded.variance < NoisyCounts(Epsilon("0.1"), 1).variance
+    assert (forgetful, bounded.pays, has_less_noise) == (True, False, False)
+
+
 @pytest.mark.mutant
 def test_a_wrong_width_is_caught() -> None:
     """Noise for units that add 1, where they add up to 2."""

@@ -7,7 +7,9 @@ Where a key stands twice, which a session refuses to begin with, its rows belong
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -19,6 +21,9 @@ from support.sql_reference import Row, counts, find_moves, private, same
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.registration import build_catalog
+from dpsql.sql.analysis.from_clause import find_owned_rows
+from dpsql.sql.ir.catalog import Link
+from dpsql.sql.ir.tree import Call, Derived, Expression, Joined, Relation, Scan
 from dpsql.sql.rewrite.engine_query import Bound
 
 CON = duckdb.connect()
@@ -216,6 +221,25 @@ def test_of_keys_that_stand_twice_each_row_has_one_unit(text: str) -> None:
     before, after = counted(text, tables), counted(text, without(tables, "H"))
     assert set(before.values()) == {1}
     assert after == {}
+
+
+@pytest.mark.mutant
+def test_a_row_that_each_unit_of_its_key_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join with all units of a key: one unit that leaves with its rows takes those of the others away."""
+
+    def join(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
+        found, unit = find_owned_rows(scan, link, number=number)
+        assert isinstance(found, Joined)
+        assert isinstance(found.right, Derived)
+        key, least = found.right.outputs
+        assert isinstance(least, Call)
+        return replace(found, right=replace(found.right, outputs=(key, *least.arguments), grouping="")), unit
+
+    monkeypatch.setattr("dpsql.sql.analysis.from_clause.find_owned_rows", join)
+    customers: list[Row] = [("a", unit) for unit in ("i", "H", "h", "j")]
+    tables: Tables = (customers, [(1, "a", "p")], [])
+    before, after = (counted(STATEMENTS[0], each) for each in (tables, without(tables, "H")))
+    assert (set(before.values()), after) == ({4}, {})
 
 
 @pytest.mark.parametrize("text", BY_KEY)

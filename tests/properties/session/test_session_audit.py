@@ -1,4 +1,4 @@
-"""The audit of `maths.md` 13.1.5, through SQL: neighbouring tables, a large delta, and mutants that must be seen."""
+"""The audit of `maths.md` 13.1, item 5, through SQL: neighbouring tables, a large delta, mutants that must be seen."""
 
 from __future__ import annotations
 

@@ -556,15 +556,20 @@ def test_a_curator_publishes_refreshes_and_drops_a_table_after_the_price(world: 
         asked = curator.post(path, data={**sent, **more, "act": act}).text
         check_markup(asked)
         assert all(word in asked for word in words)
-        price = re.search(r'name="price" value="([^"]*)"', asked)
-        assert price is not None
-        done = curator.post(path, data={**sent, **more, "act": act, "price": html.unescape(price[1])}).text
+        shown = dict(re.findall(r'name="(price|loss)" value="([^"]*)"', asked))
+        assert shown.keys() == {"price", "loss"}
+        confirmed = {name: html.unescape(value) for name, value in shown.items()}
+        if confirmed["loss"]:  # the percentage can be the same though the amount is another
+            less = curator.post(path, data={**sent, **more, "act": act, **confirmed, "loss": "less"}).text
+            assert f'name="loss" value="{shown["loss"]}"' in less
+        done = curator.post(path, data={**sent, **more, "act": act, **confirmed}).text
         check_markup(done)
         return done
 
     before = world.charges()
     refused = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "nobody else"})
     assert "no-share" in refused.text
+    assert "form-expired" in curator.post(path, data={**sent, "act": "erase", "sql": COUNTS, "account": "both"}).text
     wrong = curator.post(path, data={**sent, "act": "publish", "sql": "SELECT", "account": "both"})
     assert "<option selected>both</option>" in wrong.text  # so that a mended statement is charged to the same one
     other = curator.post(path, data={**sent, "act": "publish", "sql": COUNTS, "account": "both", "price": "less"})

@@ -589,6 +589,24 @@ def test_the_sum_of_groups_has_the_noise_of_all_of_them() -> None:
         assert f"free, ± {reach} where a new answer has ± " in facts(session, ROWS.format("", AFTER))["offered"]
 
 
+@pytest.mark.parametrize("column", [[], ["article"]])
+def test_units_of_several_groups_add_up_where_each_is_in_one_by_the_policy(column: list[str]) -> None:
+    policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), {"reads": dpsql.PrivateTable("user_id", one_value_per_unit=column)})
+    users = ask(3, "", counts=True).replace("TOP 3", "ALL") + " WITH (domain = ['a0', 'a1', 'a2'])"
+    of_two = TOTAL.format("WHERE article IN ('a0', 'a1')")
+    with seeded(session_on(shared(*MIXED), policy), 3) as session:
+        whole = session.sql(users)
+        assert show_fate(session, TOTAL.format("WHERE article IN ('a0', 'a3')")) == "neither"
+        assert show_fate(session, TOTAL.format("WHERE article IS NULL")) == "neither"
+        assert show_fate(session, TOTAL.format("")) == "neither"  # some may have another value
+        assert show_fate(session, of_two) == ("offered" if column else "neither")
+        if column:
+            found = ask_free(session, f"{of_two} WITH (reuse = true)")
+            assert found.fetchall() == [(sum(row[1] for row in whole.fetchall()[:2]),)]
+            assert found.measures[0].variance == 2 * whole.measures[0].variance  # type: ignore[union-attr]
+            assert "bounds" not in found.receipt.reused
+
+
 def test_a_short_budget_names_the_sum_of_groups() -> None:
     with opened_mixed() as session:
         session.sql(CLASSES)
@@ -759,7 +777,7 @@ def confuse(mistake: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> 
         "law": (derived_answers, "_has_law_of", lambda *_, **__: True),
         "rows": (stored_release, "list_measured_rows", lambda query: iter([MeasuredRows(("units",), query.keys, {})])),
         "noise": (planning, "take_cells", give_any_cell),
-        "units": (derived_answers, "_can_be_added", lambda _: True),
+        "units": (derived_answers, "_can_be_added", lambda *_, **__: True),
         "bound": (derived_answers, "read_terms", lambda known: replace(read(known), bounded_by=None)),
         "filter": (planner, "compute_keys", of_any_filter),
         "epsilon": (

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 from click.testing import CliRunner
+from support.session_kit import rebuilt
 from support.values_kit import ROWS, STATEMENTS, data_file, policy_of
 
 import dpsql
+from dpsql.accounting import ZCDP
 from dpsql.cli import app
 from dpsql.curator import materialize, read_spending
-from dpsql.engines import RecordingEngine, find_data_version, open_exact
+from dpsql.engines import Exact, RecordingEngine, Statement, find_data_version, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import LedgerError, UsageError
 from dpsql.ledger.base import ChargeLog
@@ -186,3 +189,23 @@ def test_a_query_whose_values_change_in_flight_is_not_charged(tmp_path: Path) ->
             session._release_query(plan, None, log=ChargeLog())
         assert caught.value.code == "ledger-divided"
         assert own.ledger.entries() == ()
+
+
+def test_a_failure_is_charged_in_full_to_the_values_that_were_named(tmp_path: Path) -> None:
+    """Units of other values may make a query fail, but no charge would hide that: it is no output of a mechanism."""
+
+    def fail(_statement: Statement, _execute: Callable[[Statement], Exact]) -> Exact:
+        raise MemoryError
+
+    path = data_file(tmp_path / "data.duckdb")
+    with dpsql.connect(path, policy=policy_of(), ledger=":memory:") as session:
+        failing = rebuilt(session, engine=fail)
+        worst = failing.explain(SQL).worst_case
+        with pytest.raises(dpsql.EngineError) as caught:
+            failing.sql(SQL)
+        assert caught.value.code == "engine-failed"
+        named, other = (failing.budget.of((value,)) for value in ("FR", "DE"))
+        assert isinstance(worst, ZCDP)
+        assert (named.refunded.spent, named.refunded.reserved) == (worst.rho.value, 0)
+        assert named.gone.spent == worst.delta.value
+        assert (other.refunded.spent, other.gone.spent) == (0, 0)
