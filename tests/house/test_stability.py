@@ -12,14 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 from support.policies_of_versions import TODAY
 from support.web_kit import COUNTS, PASSWORD, made, opened
 
-from dpsql import Plan, Policy, UsageError
+from dpsql import Policy, UsageError, curator
 from dpsql.cli import EXIT_CODES, app
 from dpsql.policy.toml import Section
 from dpsql.server.web.api import OPERATIONS, PREFIX
@@ -28,45 +27,30 @@ from dpsql.sql.syntax.clause import OPTIONS
 
 LIST = Path(__file__).with_name("stable.txt")
 DOCS = Path(__file__).parents[2] / "docs"
-WORDS = frozenset(re.findall(r"\w+", (DOCS / "reference/python.md").read_text()))
-MADE_BY_DPSQL = "Session Answer Receipt Balance Cursor Forecast Plan Place Labelling LabellingReceipt Method".split()
-OF_A_PLAN = {"facts", "items", "stored", "warnings"}
-MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
+PART = re.compile(r"^## (dpsql\S*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^### (\w+)\n(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
 Names = Iterator[tuple[str, Iterable[str]]]
 
 
 def python() -> Names:
+    """Yield what each name of docs/reference/python.md has by that page, and the acts of dpsql.curator."""
+    for module, text in PART.findall((DOCS / "reference/python.md").read_text()):
+        things = {name: getattr(import_module(module), name) for name in import_module(module).__all__}
+        yield module, things
+        for name, section in SECTION.findall(text):
+            words, thing = set(re.findall(r"\w+", section)), things[name]
+            annotated = [field for each in getattr(thing, "__mro__", ()) for field in inspect.get_annotations(each)]
+            members = [each for each in words.intersection((*dir(thing), *annotated)) if not each.startswith("_")]
+            yield f"{module}.{name}", members if inspect.isclass(thing) else ()
+            if f"{module}.{name}(" in section:
+                yield f"{module}.{name}()", inspect.signature(thing).parameters
+            for each in members:
+                if inspect.isroutine(getattr(thing, each, None)):
+                    yield f"{module}.{name}.{each}()", list(inspect.signature(getattr(thing, each)).parameters)
     yield "dpsql.Error", [name for name in vars(UsageError("code", "reason", hint="hint")) if not name.startswith("_")]
-    for name in MODULES:
-        module = import_module(name)
-        yield name, module.__all__
-        for each in module.__all__:
-            yield from members(f"{name}.{each}", getattr(module, each))
     (listed,) = re.findall(r"of `dpsql\.curator` (.+) \|", (DOCS / "reference/stability.md").read_text())
-    acts = re.findall(r"`(\w+)`", listed)
-    yield "dpsql.curator", acts
-    for each in acts:
-        yield from members(f"dpsql.curator.{each}", getattr(import_module("dpsql.curator"), each))
-
-
-def members(path: str, thing: Any) -> Names:
-    """Yield the attributes of a class that docs/reference/python.md has, and the parameters of what is called."""
-    if inspect.isclass(thing) and thing.__module__.startswith("dpsql"):
-        annotated = [name for each in thing.__mro__ for name in inspect.get_annotations(each)]
-        found = {name for name in (*dir(thing), *annotated) if not name.startswith("_") and name in WORDS}
-        if thing is Plan:  # whose fields are of types that are not public
-            found = {name for name in found if isinstance(getattr(Plan, name, None), property) or name in OF_A_PLAN}
-        yield path, found
-        for name in found:
-            each = inspect.getattr_static(thing, name, None)
-            if not inspect.isclass(each) and not (isinstance(each, classmethod) and thing.__name__ in MADE_BY_DPSQL):
-                yield from members(f"{path}.{name}", each)
-        if thing.__name__ in MADE_BY_DPSQL:
-            return
-    if isinstance(thing, classmethod | staticmethod):
-        thing = thing.__func__
-    if inspect.isfunction(thing) or (inspect.isclass(thing) and hasattr(thing, "__dataclass_fields__")):
-        yield f"{path}()", [name for name in inspect.signature(thing).parameters if name not in {"self", "cls"}]
+    for name in re.findall(r"`(\w+)`", listed):
+        yield f"dpsql.curator.{name}()", inspect.signature(getattr(curator, name)).parameters
 
 
 def commands(command: click.Command, path: str) -> Names:
@@ -137,7 +121,9 @@ def test_nothing_that_is_stable_vanished(tmp_path: Path, monkeypatch: pytest.Mon
     stored = {owner: set(names.split()) for owner, _, names in map(partition, LIST.read_text().splitlines())}
     if os.environ.get("DPSQL_REGENERATE"):
         merged = {owner: found[owner] | stored.get(owner, set()) for owner in {*found, *stored}}
-        LIST.write_text("".join(f"{owner}: {' '.join(sorted(merged[owner]))}\n" for owner in sorted(merged)))
+        LIST.write_text(
+            "".join(f"{each}: {' '.join(sorted(merged[each]))}\n" for each in sorted(merged) if merged[each])
+        )
     lost = {owner: names - found[owner] for owner, names in stored.items() if names - found[owner]}
     assert lost == {}, "docs/reference/stability.md promises these until the next major version"
     new = {owner: names for owner, names in found.items() if names - stored.get(owner, set())}
