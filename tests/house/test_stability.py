@@ -28,6 +28,7 @@ from dpsql.sql.syntax.clause import OPTIONS
 LIST = Path(__file__).with_name("stable.txt")
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"^## (dpsql\S*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`+[^`]+`+")
 SECTION = re.compile(r"^### (\w+)\n(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
 Names = Iterator[tuple[str, Iterable[str]]]
 
@@ -38,7 +39,7 @@ def python() -> Names:
         things = {name: getattr(import_module(module), name) for name in import_module(module).__all__}
         yield module, things
         for name, section in SECTION.findall(text):
-            words, thing = set(re.findall(r"\w+", section)), things[name]
+            words, thing = set(re.findall(r"\w+", "".join(CODE.findall(section)))), things[name]
             annotated = [field for each in getattr(thing, "__mro__", ()) for field in inspect.get_annotations(each)]
             members = [each for each in words.intersection((*dir(thing), *annotated)) if not each.startswith("_")]
             yield f"{module}.{name}", members if inspect.isclass(thing) else ()
@@ -91,6 +92,7 @@ def fields(value: object, path: str) -> Names:
 
 def api(folder: Path) -> Names:
     for each in OPERATIONS:
+        yield f"{each.method} {PREFIX}", [each.path]
         body = [] if each.body is None else each.body.__struct_fields__
         yield f"{each.method} {PREFIX}{each.path}", [*body, *["last"] * each.has_last]
     made(folder)
@@ -121,9 +123,8 @@ def test_nothing_that_is_stable_vanished(tmp_path: Path, monkeypatch: pytest.Mon
     stored = {owner: set(names.split()) for owner, _, names in map(partition, LIST.read_text().splitlines())}
     if os.environ.get("DPSQL_REGENERATE"):
         merged = {owner: found[owner] | stored.get(owner, set()) for owner in {*found, *stored}}
-        LIST.write_text(
-            "".join(f"{each}: {' '.join(sorted(merged[each]))}\n" for each in sorted(merged) if merged[each])
-        )
+        lines = (f"{owner}: {' '.join(sorted(names))}\n" for owner, names in sorted(merged.items()) if names)
+        LIST.write_text("".join(lines))
     lost = {owner: names - found[owner] for owner, names in stored.items() if names - found[owner]}
     assert lost == {}, "docs/reference/stability.md promises these until the next major version"
     new = {owner: names for owner, names in found.items() if names - stored.get(owner, set())}
