@@ -342,7 +342,7 @@ def open_url(source: DataSource, sources: Sources, *, time_limit: float | None) 
     except Exception:  # noqa: BLE001 - of another package, with a password perhaps
         missing = None
     if missing is not None:  # raised here and not where it was caught: no context hangs on it
-        hint = f"docs/how-to/engines.md says what to install for {source.scheme}:."
+        hint = f"docs/reference/sources.md says what to install for {source.scheme}:."
         raise UsageError("not-installed", f"This engine needs the package {missing}.", hint=hint, place="source.url")
     hint = "Check the address, the user and the password with a client of the engine. Its messages are not stored here."
     raise EngineError("engine-unreachable", "The engine cannot be opened.", hint=hint, place="source.url")

@@ -3,8 +3,8 @@
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
 
-Nobody edits these pages: what they say is changed where it comes from. People write the page of mechanisms, but for its
-table of losses.
+Nobody edits these pages: what they say is changed where it comes from. People write the pages of mechanisms and
+of TOP k PRIVATE, but for their tables of losses and of options.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "sql/from-other-systems.md": other_systems_page.page,
     "sql/functions.md": sql_page.functions,
     "sql/mechanisms.md": sql_page.mechanisms,
+    "sql/top-k-private.md": sql_page.options,
 }
 
 

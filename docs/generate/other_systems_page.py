@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,9 @@ _FILE = Path(__file__).with_name("other_systems.toml")
 _Outcome = Literal["as it is", "with another text", "refused"]
 _OPTIONS = re.compile(
     r"OPTIONS \(epsilon = 1, delta = 1e-7, (privacy_unit_column = user_id|max_groups_contributed = 1)\)"
+)
+_FRAME = re.compile(
+    rf"(?P<head>SELECT WITH \w+ {_OPTIONS.pattern})\n  item, (?P<measure>.+)\nFROM orders GROUP BY item"
 )
 _TYPE = re.compile(r"(CREATE TABLE )| (INTEGER|VARCHAR|BOOLEAN|DATE|TIMESTAMP|DECIMAL\(10, 2\))")
 _INTRODUCTION = """\
@@ -128,7 +131,7 @@ def _section(system: dict[str, Any], every: Iterable[Statement]) -> str:
     parts = [f"## {system['name']}\n", f"Source: {sources}. {len(same)} of {len(found)} run as they are.\n"]
     if same:
         parts += ["### Run as they are\n"]
-        parts += [_fence("\n\n".join(f"-- {each.what}\n{each.theirs};" for each in same), "sql")]
+        parts += [_fence("\n\n".join(_list(same)), "sql")]
     other = [each for each in found if each.outcome == "with another text"]
     if other:
         parts += ["### Run with another text: theirs, then ours\n"]
@@ -140,6 +143,21 @@ def _section(system: dict[str, Any], every: Iterable[Statement]) -> str:
         for each in refused:
             parts += [_fence(f"-- {each.what}\n{each.theirs}", "text"), f"`{each.refusal}`\n"]
     return "\n".join(parts)
+
+
+def _list(found: Iterable[Statement]) -> Iterator[str]:
+    """Yield statements with what they show; those that differ in one measure alone are one, with its measures."""
+    measures: dict[str, list[str]] = {}
+    for each in found:
+        framed = _FRAME.fullmatch(each.theirs)
+        if framed:
+            measures.setdefault(framed["head"], []).append(f"{framed['measure']}  -- {each.what}")
+        else:
+            yield f"-- {each.what}\n{each.theirs};"
+    for head_, every in measures.items():
+        yield "\n".join(
+            [f"-- {head_}\n-- item, measure FROM orders GROUP BY item, with each of these measures:", *every]
+        )
 
 
 def _comment(system: dict[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 from functions import signatures
 from pages import code, fill, head, table
@@ -43,7 +45,7 @@ _LIMITS = [
     ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.MAX_VALUE_LENGTH),
     ("bytes of a pattern", calls.MAX_PATTERN_LENGTH),
-    ("leaders that are read for each of the k keys, unless `k_bar` is set", record.K_BAR_PER_K),
+    ("largest groups that are read for each of the k keys, unless `k_bar` is set", record.K_BAR_PER_K),
     ("groups of a user that are weighed, unless `max_groups_contributed` is set", record.OWN_CAP),
     ("known names that a statement lists for an engine other than DuckDB", rows_fetched.MOST_NAMES),
     ("groups that PER reads: partitions times (k_bar + 1)", per_partition.MOST_ROWS),
@@ -105,6 +107,19 @@ def functions() -> str:
         rows = [[" ".join(names), *signature] for signature, names in signatures(rules).items()]
         parts += [f"## {title}\n", table(["functions", "arguments", "result"], rows)]
     return "\n".join([*parts, _AGGREGATES, *_types(), *_limits()])
+
+
+def options() -> str:
+    """Return the page of TOP k PRIVATE with its table of options, of which some name mechanisms."""
+    texts = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+    if texts.keys() != clause.OPTIONS:
+        raise SystemExit(f"docs/generate/options.toml: {', '.join(sorted(texts.keys() ^ clause.OPTIONS))}.")
+    every = {kind: list_records(kind) for kind in (QueryKind.UNKNOWN, QueryKind.KNOWN)}
+    gated = [each for records in every.values() for each in records if "gate" in each.options]
+    names = {"mechanisms": every[QueryKind.UNKNOWN], "known": every[QueryKind.KNOWN], "gated": gated}
+    words = {of: ", ".join(f"`{each.name}`" for each in records) for of, records in names.items()}
+    rows = [[f"`{name}`", *(cell.format(**words) for cell in texts[name].values())] for name in sorted(texts)]
+    return fill("sql/top-k-private.md", table(["option", "value", "meaning", "default"], rows))
 
 
 def mechanisms() -> str:

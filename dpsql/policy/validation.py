@@ -39,7 +39,7 @@ class SourceUrl:
         """Refuse what may hold a credential, and what is no address of Parquet files; nothing of it is shown."""
         if _SECRET.match(self.text):
             reason = "The address of a source has a user, a password, or settings after ? or #."
-            hint = "Leave them out: docs/how-to/object-stores.md says where credentials belong."
+            hint = "Leave them out: docs/reference/sources.md says where credentials belong."
             raise PolicyError("policy-source", reason, hint=hint, place="source")
         if _READ.fullmatch(self.text) is None:
             hint = "Write an address such as s3://bucket/events/*.parquet, in ASCII and without blanks."

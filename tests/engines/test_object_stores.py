@@ -207,7 +207,7 @@ def test_nothing_of_an_address_is_materialized(tmp_path: Path) -> None:
 
 
 def test_the_secret_of_the_page_is_one_that_duckdb_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "object-stores.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "sources.md").read_text()
     (block,) = [text for text in page.split("```") if "CREATE PERSISTENT SECRET" in text]
     install, *steps = block.removeprefix("text\n").strip().split(";\n")
     assert install == "INSTALL httpfs"  # which needs the network

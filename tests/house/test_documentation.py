@@ -111,39 +111,63 @@ def rows_of(page: Path, heading: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
 
 
-def known_keys(section: str, folder: Path) -> list[str]:
-    """Return the keys that a section of a policy may have, as the error for another key lists them."""
-    valid = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.t]\nprivacy_unit = "u"\n'
+POLICY = (REFERENCE / "policy.md").read_text()
+TABLES_OF_POLICY = {  # by the word in the headings of the reference
+    "": "",
+    **{name: name for name in ("budget", "sql", "limits", "engine", "source", "server")},
+    "analysts": "analysts.a",
+    "tables": "tables.t",
+    "csv": "tables.t.csv",
+    "bounds": "tables.t.bounds.x",
+    "calendar": "tables.t.calendar.y",
+}
+KEYS = re.findall(r"^##+ `(?:\[(\w+)\] )?(\w+)`\n\n`(.+?)` \(", POLICY, re.MULTILINE)  # each with its example
+
+
+def read_policy(section: str, line: str, folder: Path) -> PolicyError | None:
+    """Read a policy with a line in a section; return why it is refused, if it is."""
+    text = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.t]\nprivacy_unit = "u"\n'
+    text += (
+        'source = "t.csv"\ncolumns = { u = "BIGINT", x = "DOUBLE", y = "DATE" }\n' if section == "tables.t.csv" else ""
+    )
     header = f"[{section}]\n" if section else ""
-    text = valid if header in valid else valid + header
-    path = folder / "policy.toml"
-    path.write_text(text.replace(header, f"{header}no_such_key = 1\n", 1))
-    with pytest.raises(PolicyError) as caught:
-        Policy.from_toml(path)
-    assert caught.value.code == "policy-unknown-key"
-    return str(caught.value.hint).removeprefix("Known here: ").removesuffix(".").split(", ")
+    text = text if header in text else text + header
+    start, _, rest = text.partition(header) if header else ("", "", text)
+    rest = re.sub(rf"^{line.partition(' ')[0]} = .*\n", "", rest, count=1, flags=re.MULTILINE)
+    (folder / "policy.toml").write_text(f"{start}{header}{line}\n{rest}")
+    try:
+        Policy.from_toml(folder / "policy.toml")
+    except PolicyError as error:
+        return error
+    return None
 
 
-@pytest.mark.parametrize(
-    ("section", "heading"),
-    [
-        ("", ""),
-        ("budget", "Budget"),
-        ("tables.t", "Tables"),
-        ("limits", "Limits"),
-        ("analysts.a", "Analysts"),
-        ("engine", "Engine"),
-        ("source", "Source"),
-        ("server", "Server"),
-    ],
-)
-def test_every_key_of_a_policy_is_documented_and_no_other(section: str, heading: str, tmp_path: Path) -> None:
-    todo = f'Give each key its row below "{heading}" in docs/reference/policy.md.'
-    assert sorted(rows_of(REFERENCE / "policy.md", heading)) == sorted(known_keys(section, tmp_path)), todo
+@pytest.mark.parametrize("word", TABLES_OF_POLICY)
+def test_every_key_of_a_policy_has_a_heading_and_no_other(word: str, tmp_path: Path) -> None:
+    refused = read_policy(TABLES_OF_POLICY[word], "no_such_key = 1", tmp_path)
+    assert refused is not None
+    assert refused.code == "policy-unknown-key"
+    known = str(refused.hint).removeprefix("Known here: ").removesuffix(".").split(", ")
+    heading = rf"^### `\[{word}\] (\w+)`$" if word else r"^## `\[?(\w+)\]?`$"
+    known += ["rows"] if word == "bounds" else []  # which is a key of the table, beside those of its columns
+    todo = f"Give each key of [{word}] its heading in docs/reference/policy.md."
+    assert sorted(re.findall(heading, POLICY, re.MULTILINE)) == sorted(known), todo
+    examples = [key for other, key, _ in KEYS if other == word]
+    assert sorted(examples) == sorted(known) or not word, "Write an example below each heading."
+
+
+def test_the_example_of_every_key_of_a_policy_is_read(tmp_path: Path) -> None:
+    alone = "columns csv missing-key period prepared table tls"  # what a key is refused for that needs another one
+    refused = []
+    for word, key, line in KEYS:
+        assert line.startswith(f"{key} = ")
+        error = read_policy(TABLES_OF_POLICY[word].removesuffix(".x" if key == "rows" else ""), line, tmp_path)
+        refused += [error] if error and error.code.removeprefix("policy-") not in alone.split() else []
+    assert refused == []
 
 
 def test_every_option_is_documented_and_no_other() -> None:
-    todo = 'Give each option its row below "Options" in docs/reference/sql/top-k-private.md.'
+    todo = "Give each option its text in docs/generate/options.toml, and run python docs/generate."
     assert sorted(rows_of(REFERENCE / "sql" / "top-k-private.md", "Options")) == sorted(OPTIONS), todo
 
 
@@ -167,7 +191,7 @@ LISTS = {  # of mechanisms by name: the page, the place in it, and those that be
         [each for each in MECHANISMS if "gate" in each.options],
     ),
     "what crosses": (
-        "how-to/engines.md",
+        "reference/sources.md",
         r"^\| mechanism \| rows \|\n((?:\|.*\n)+)",
         [each for each in MECHANISMS if each.kind is QueryKind.UNKNOWN],
     ),

@@ -347,6 +347,6 @@ def _list_addresses(connection: duckdb.DuckDBPyConnection, pattern: str, *, plac
 
 def unreadable(place: str) -> EngineError:
     """Return the error for an address that cannot be read."""
-    hint = "Read it with DuckDB itself, as the user who runs dpsql; docs/how-to/object-stores.md has the steps."
+    hint = "Read it with DuckDB itself, as the user who runs dpsql; docs/reference/sources.md has the steps."
     reason = "The address cannot be read: no such file, no access, or no Parquet."
     return EngineError("source-unreadable", reason, hint=hint, place=place)

@@ -113,7 +113,7 @@ def _make_table(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]
         raise EngineError(
             "source-unreadable",
             f'The file "{file.path.name}" cannot be loaded as CSV with the declared types.',
-            hint="docs/reference/csv-files.md has the rules; DuckDB finds most of the rows that break them: "
+            hint="docs/reference/sources.md has the rules; DuckDB finds most of the rows that break them: "
             "FROM read_csv(..., columns = {...}, store_rejects = true), then FROM reject_errors.",
             place=place,
         )

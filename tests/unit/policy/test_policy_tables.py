@@ -15,13 +15,6 @@ from dpsql.policy.starter import _LIMIT_EXAMPLES, Found, starter
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text("utf-8")
 
 
-def documented(section: str) -> set[str]:
-    """Return the keys in the tables of the sections of the page whose text names `[section]`."""
-    parts = [part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE) if f"`[{section}]`" in part]
-    rows = [row for part in parts for row in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE)]
-    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
-
-
 def test_the_starter_policy_has_every_limit_and_each_is_read(tmp_path: Path) -> None:
     text = starter(Found("events.duckdb", ())).text
     written = text[text.index("# [limits]") :].split("\n\n")[0].replace("\n# ", "\n").removeprefix("# ")
@@ -40,7 +33,9 @@ def test_the_starter_policy_has_every_limit_and_each_is_read(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("section", "settings"), [("limits", Limits), ("engine", EngineSettings), ("server", ServerSettings)]
 )
-def test_the_page_of_policies_has_every_key(section: str, settings: type) -> None:
-    keys = {field.name for field in fields(settings)}
-    todo = f"Give each key its row below [{section}] in docs/reference/policy.md."
-    assert keys <= documented(section), todo
+def test_the_page_of_policies_has_every_default(section: str, settings: type) -> None:
+    defaults = {each.name: getattr(settings(), each.name) for each in fields(settings)}
+    for key, default in defaults.items():
+        (written,) = re.findall(rf"^### `\[{section}\] {key}`\n\n`.+?` \((.+?)\)\.", PAGE, re.MULTILINE)
+        value = f"{default:,}".removesuffix(".0") if type(default) in {int, float} else str(default).lower()
+        assert default is None or f"default {value}" in re.sub('[`"]', "", written), f"{key}: {value}"

@@ -12,6 +12,7 @@ from support.looks_kit import LEADERS, price_looks
 from support.session_kit import COUNTS, NAMES, exact_histogram, seeded, session_on, shared, values_rows
 
 import dpsql
+from dpsql.accounting import ZCDP
 from dpsql.session import Session
 
 TYPES: dict[str, tuple[str, pa.DataType, object]] = {
@@ -78,6 +79,33 @@ def test_nothing_to_count_is_one_bottom_and_two_looks(statements: tuple[str, ...
         assert answer.receipt.items_charged == math.ceil(rho / item)
         assert answer.receipt.loss.rho.value == rho
         assert answer.arrow().column_names == (["article"] if sql is NAMES else ["article", "n"])
+
+
+@pytest.mark.filterwarnings("ignore::dpsql.WastedChargeWarning")
+@pytest.mark.parametrize("more", [(), ("DELETE FROM reads",)], ids=["groups", "no row"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "mechanism = limited_domain",
+        "mechanism = limited_domain, k_bar = AUTO",
+        "mechanism = two_looks",
+        "mechanism = two_looks, max_groups_contributed = 2",
+        "mechanism = weighted_gaussian",
+        "mechanism = domain_discovery",
+        "mechanism = gaussian_histogram, max_groups_contributed = 2",
+        "mechanism = laplace_limited_domain, max_groups_contributed = 2",
+        "mechanism = stable",
+        "mechanism = top_stable",
+        "mechanism = peeling, domain = ['a', 'b', 'c', 'd', 'e', 'f']",
+        "mechanism = joint, domain = ['a', 'b', 'c', 'd', 'e', 'f']",
+    ],
+)
+def test_a_receipt_counts_a_part_of_an_item_as_one(options: str, more: tuple[str, ...]) -> None:
+    session = session_on(shared(*values_rows({"a": 900, "b": 500, "c": 80, "d": 9}), *more))
+    receipt = session.sql(COUNTS.replace("WITH (", f"WITH ({options}, ")).receipt
+    item = dpsql.Epsilon("0.05").value ** 2 / 8
+    assert isinstance(receipt.loss, ZCDP)
+    assert receipt.items_charged == math.ceil(receipt.loss.rho.value / item)
 
 
 def test_null_units_count_for_nobody() -> None:

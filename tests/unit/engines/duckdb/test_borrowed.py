@@ -66,7 +66,7 @@ def test_a_temporary_table_of_the_user_is_not_seen(connection: duckdb.DuckDBPyCo
 
 
 @pytest.mark.skipif(
-    duckdb.__version__ < "2", reason="DuckDB drops what was not fetched, as docs/how-to/engines.md says"
+    duckdb.__version__ < "2", reason="DuckDB drops what was not fetched, as docs/reference/sources.md says"
 )
 def test_a_pending_result_of_the_user_is_not_disturbed(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SELECT * FROM range(100000)")
