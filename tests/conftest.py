@@ -23,7 +23,7 @@ LONGEST = """
     properties/mechanisms/test_laws.py house/benchmarks/test_benchmarks.py properties/session/test_session_audit.py
     properties/sql/test_totality.py server/tools/test_tools.py
     engines/conformance/test_engine_neighbours.py properties/attacks/test_stability.py
-    engines/postgres/test_materialized.py house/test_pasted_pages.py
+    engines/postgres/test_materialized.py
 """.split()
 
 settings.register_profile("same", derandomize=True, max_examples=examples(100), deadline=None)

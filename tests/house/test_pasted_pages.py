@@ -272,15 +272,34 @@ def test_every_fence_is_read() -> None:
         assert len(fences) == 2 * len(list(blocks_of(page))), page
 
 
+def test_no_command_is_only_shown() -> None:
+    command = re.compile(r"(?:\$ )?(?:pip|python3?|dpsql|curl|docker|psql|export|mkdocs) ")
+    assert not [str(block) for block in ALL if block.language in SHOWN and command.match(block.text)]
+
+
+def test_every_page_with_code_is_pasted_or_named_here() -> None:
+    named = {  # and why
+        "docs/explanation/maths.md": "formulas",
+        "docs/explanation/meaning.md": "a receipt, which test_pages.py makes",
+        "docs/reference/python.md": "examples of docstrings, which test_documentation.py runs",
+    }
+    elsewhere = {page for page, _ in RUN_ELSEWHERE}
+    pages = {str(block.page.relative_to(ROOT)) for block in ALL if block.page not in PASTED and not block.reason}
+    assert pages - elsewhere == named.keys()
+
+
 def test_what_is_not_run_is_counted() -> None:
     assert {block.page.name: block.reason for block in ALL if block.reason} == {
         "README.md": "installs; .ci/run runs the second command",
         "materialize.md": "it needs a database; tests/engines/postgres/test_materialized.py runs this command",
         "notebook.md": "installs",
+        "page.md": "needs a server; tests/server/web/test_api.py sends such requests",
         "server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
+        "five-minutes.md": "installs, or waits for a signal",
         "first-answer.md": "installs; .ci/run runs the README's command, which is the same",
         "upgrading.md": "for a ledger that is there",
+        "warehouses.md": "needs an account at another company",
         "curators-day.md": "waits for a signal; tests/server/test_serve.py runs it",
         "superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
     }
