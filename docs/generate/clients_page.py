@@ -15,41 +15,36 @@ def page() -> str:
     """Return the page."""
     tools: dict[str, dict[str, Any]] = json.loads(_OUTCOMES.read_text(encoding="utf-8"))
     found = sorted(tools.values(), key=lambda tool: str(tool["title"]).lower())
-    columns = list(found[0]["cells"])
+    groups: dict[str, list[str]] = {}
+    for tool in found:
+        groups.setdefault(_missing(tool["cells"]), []).append(f"{tool['title']} {tool['version']}")
+    dates = sorted(str(tool["date"]) for tool in found)
+    rows = ((missing, ", ".join(names)) for missing, names in sorted(groups.items()))
     return "\n".join(
         [
             head("PostgreSQL clients that were tried", "tests/server/tools/outcomes.json, which the tests write"),
             "Each of these tools runs a session against a server, and the tests compare what it finds with this page.",
-            "An empty cell is something that the tool does not have, or that its session does not try.\n",
-            "| column | what it means |",
-            "| --- | --- |",
-            "| connect | it logs in |",
-            "| introspect | it lists the tables, and the columns of a private table |",
-            "| ask | it shows the answer to a `TOP 3 PRIVATE` query |",
-            "| replay | it gets the same answer again, also after errors and a cancelled statement, at no charge |",
-            "| public | it shows the rows of a public table |",
-            "| prepared | it binds a value to a private query, three times, for one charge |",
-            "| error | it shows that a query was refused, with the SQLSTATE or the sentence |",
-            "| cancel | it cancels a statement that runs |",
-            "| charges | how many queries its whole session was charged for |",
-            "",
-            table(["tool", "version", *columns, "charges", "further statements"], map(_row, found)),
+            f"They were last tried from {dates[0]} to {dates[-1]}.\n",
+            "* **connect**: it logs in;",
+            "* **introspect**: it lists the tables, and the columns of a private table;",
+            "* **ask**: it shows the answer to a `TOP 3 PRIVATE` query;",
+            "* **replay**: it gets the same answer again, also after errors and a cancelled statement, at no charge;",
+            "* **public**: it shows the rows of a public table;",
+            "* **prepared**: it binds a value to a private query, three times, for one charge;",
+            "* **error**: it shows that a query was refused, with the SQLSTATE or the sentence;",
+            "* **cancel**: it cancels a statement that runs.\n",
+            table(["missing", "tools"], rows),
+            "What is missing the tool does not have, or its session does not try.\n",
             "## What fails\n",
             *_failures(found),
             "",
-            "## When they were tried\n",
-            table(["tool", "date"], ([str(tool["title"]), str(tool["date"])] for tool in found)),
         ]
     )
 
 
-def _row(tool: Mapping[str, Any]) -> list[str]:
-    """Return the row of a tool; further statements are those that it writes by itself, such as an ORM's."""
-    own = set(tool["cells"]) | {"again", "after", "refused"}
-    failed = len(tool["faults"].keys() - own)
-    ran = len(tool["further"])
-    further = f"{ran} of {ran + failed}" if ran + failed else ""
-    return [str(tool["title"]), str(tool["version"]), *tool["cells"].values(), str(tool["charges"]), further]
+def _missing(cells: Mapping[str, str]) -> str:
+    names = (f"**{name} fails**" if outcome else name for name, outcome in cells.items() if outcome != "yes")
+    return ", ".join(names) or "nothing"
 
 
 def _failures(tools: Iterable[Mapping[str, Any]]) -> Iterable[str]:

@@ -12,8 +12,6 @@ import tokenize
 import tomllib
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +26,6 @@ from dpsql.plan.mechanisms.record import Auto, QueryKind
 from dpsql.server import http_requests
 from dpsql.server.wire import codec
 from dpsql.sql.allow_list import FUNCTIONS
-from dpsql.sql.ir.literals import system_clock
 from dpsql.sql.syntax.clause import OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -349,44 +346,6 @@ def test_what_the_reference_calls_the_same_release_is_replayed() -> None:
         assert sorted(again.fetchall()) == sorted((count, article) for article, count in answer.fetchall())
         for swapped in ("country = 'DE' AND article <> 'x'", "article <> 'x' AND country = 'DE'"):
             assert not session.sql(first.replace("country = 'DE'", swapped)).receipt.replayed
-
-
-def test_sql_reference_examples_are_read() -> None:
-    from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
-    from dpsql.plan import EvaluatorParser
-    from dpsql.sql.analysis.analyze import analyze
-    from dpsql.sql.ir.catalog import Catalog, Link, Table
-    from dpsql.sql.ir.tree import parse_type
-
-    def table(name: str, columns: str, unit: str | None) -> Table:
-        pairs = (column.split() for column in columns.split(", "))
-        return Table(name, ("db", "main", name), tuple((column, parse_type(type_)) for column, type_ in pairs), unit)
-
-    reads = "user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE"
-    orders = table("orders", "product VARCHAR, customer_id BIGINT, household_id BIGINT", "household_id")
-    link = Link(
-        "customer_id",
-        "id",
-        parse_type("BIGINT"),
-        ("db", "main", "customers"),
-        "household_id",
-        orders.columns[1][1],
-    )
-    tables = (
-        table("customers", "id BIGINT, household_id BIGINT, city VARCHAR", "household_id"),
-        table("reads", reads, "user_id"),
-        table("users", "user_id BIGINT, age INTEGER, city VARCHAR", "user_id"),
-        table("countries", "country VARCHAR, continent VARCHAR", None),
-        replace(orders, link=link),
-    )
-    # the page of other systems has tables of its own, over which tests/unit/session/test_session_other_systems.py runs
-    pages = "\n".join(page.read_text() for page in SQL_PAGES if page.name != "from-other-systems.md")
-    statements = re.findall(r"```sql\n(.*?)```", pages, re.DOTALL)
-    assert len(statements) > 60
-    with closing(DuckDBEvaluator()) as evaluator:
-        parser = EvaluatorParser(evaluator)
-        for statement in statements:
-            analyze(statement, Catalog(tables), accepts_pattern=lambda _: True, clock=system_clock, parser=parser)
 
 
 def prose_of(module: Path) -> Iterator[tuple[int, str]]:

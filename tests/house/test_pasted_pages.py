@@ -296,6 +296,7 @@ def test_what_is_not_run_is_counted() -> None:
         "page.md": "needs a server; tests/server/web/test_api.py sends such requests",
         "server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
+        "five-minutes.md": "installs, or waits for a signal",
         "first-answer.md": "installs; .ci/run runs the README's command, which is the same",
         "upgrading.md": "for a ledger that is there",
         "warehouses.md": "needs an account at another company",
