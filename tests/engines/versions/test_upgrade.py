@@ -10,10 +10,12 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,23 @@ def earlier(version: str, tmp_path_factory: pytest.TempPathFactory) -> Python:
 
     assert run(place, "import dpsql; print(dpsql.__file__)").stdout.startswith(str(place))
     return run
+
+
+def test_a_ledger_of_a_later_version_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    make_database(tmp_path / "events.duckdb")
+    (tmp_path / "policy.toml").write_text(re.sub("(?m)^(prepared|flight|catalog) .*$", "", POLICY))
+    ask = ("query", "--db", "events.duckdb", "--policy", "policy.toml", OTHER)
+    assert run_command(tmp_path, *ask)[0] == 0
+    ledger = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(ledger)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = ledger.read_bytes()
+    for words in (ask, ("check",), ("budget",), ("ledger", "verify", str(ledger)), ("ledger", "backup", "copy.sqlite")):
+        code, _, err = run_command(tmp_path, *words)
+        assert code == 7
+        assert f"[ledger-newer] at {ledger}: The ledger has version 99" in err
+        assert "Hint: Install the dpsql that wrote it, or a newer one." in err
+    assert ledger.read_bytes() == before
 
 
 def rows(printed: str) -> object:
