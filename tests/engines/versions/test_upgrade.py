@@ -22,6 +22,7 @@ import pytest
 from support.command_kit import run_command
 from support.ledgers_of_versions import make_database
 from support.policies_of_versions import BEFORE, follow_hints
+from support.postgres_kit import server
 from support.upgrade_page import PAGE
 
 COMMITS = {"0.10.1": "de52fe42", "0.11.0": "5e1da425"}
@@ -159,6 +160,24 @@ def test_the_steps_of_the_page(version: str, earlier: Python, tmp_path: Path) ->
         assert "ledger-newer" in refused.stderr
     new("ledger", "verify", "ledger.sqlite")
     assert rows(new(*ask, SQL)) == answer
+
+
+def test_a_ledger_in_postgresql_goes_on_and_not_back(version: str, earlier: Python, tmp_path: Path) -> None:
+    make_database(tmp_path / "events.duckdb")
+    policy = re.sub("(?m)^(prepared|flight|catalog) .*$", "", POLICY)
+    url = server().url(f"walk_{version.replace('.', '_')}")
+    (tmp_path / "policy.toml").write_text(policy.replace("ledger.sqlite", url))
+    ask = ("query", "--db", "events.duckdb", "--policy", "policy.toml", "--format", "json", SQL)
+    first = earlier(tmp_path, RUN, *ask)
+    assert first.returncode == 0, first.stderr
+    code, out, _ = run_command(tmp_path, *ask)
+    assert (code, rows(out), json.loads(out)["receipt"]["replayed"]) == (0, rows(first.stdout), True)
+    publish = ("publish", "weekly", *ask[1:5], "--yes", "--sql", SQL)
+    assert run_command(tmp_path, *publish)[0] == 0
+    refused = earlier(tmp_path, RUN, *ask)
+    assert refused.returncode == 7
+    assert "ledger-newer" in refused.stderr
+    assert rows(run_command(tmp_path, *ask)[1]) == rows(first.stdout)
 
 
 def test_the_policy_of_a_version_has_every_key_that_it_knows(version: str, earlier: Python, tmp_path: Path) -> None:
