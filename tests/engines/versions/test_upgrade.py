@@ -96,7 +96,7 @@ def test_a_ledger_of_a_later_version_is_named_and_left_as_it_is(tmp_path: Path) 
     with closing(sqlite3.connect(ledger)) as connection:
         connection.execute("PRAGMA user_version = 99")
     before = ledger.read_bytes()
-    for words in (ask, ("check",), ("budget",), ("ledger", "verify", str(ledger)), ("ledger", "backup", "copy.sqlite")):
+    for words in (ask, ("check",), ("ledger", "verify", str(ledger))):
         code, _, err = run_command(tmp_path, *words)
         assert code == 7
         assert f"[ledger-newer] at {ledger}: The ledger has version 99" in err
@@ -146,19 +146,14 @@ def test_the_steps_of_the_page(version: str, earlier: Python, tmp_path: Path) ->
     assert (again["rows"], again["receipt"]["replayed"]) == (answer, True)
     assert json.loads(new(*ask, OTHER))["receipt"]["replayed"] is False
     assert json.loads(new(*ask, MEDIAN))["receipt"]["replayed"] is False
-    new("ledger", "verify", "ledger.sqlite")
 
     # Back: the ledger is as it was for an earlier version, until it has something that such a version does not know.
     back = ("query", "--db", "events.duckdb", "--policy", "old.toml", "--format", "json")
-    old("ledger", "verify", "ledger.sqlite")
     assert rows(old(*back, SQL)) == answer
-    assert rows(new(*ask, SQL)) == answer
     new("publish", "weekly", "--db", "events.duckdb", "--policy", "policy.toml", "--yes", "--sql", SQL)
-    for words in (("ledger", "verify", "ledger.sqlite"), (*back, SQL)):
-        refused = earlier(tmp_path, RUN, *words)
-        assert refused.returncode == 7
-        assert "ledger-newer" in refused.stderr
-    new("ledger", "verify", "ledger.sqlite")
+    refused = earlier(tmp_path, RUN, *back, SQL)
+    assert refused.returncode == 7
+    assert "ledger-newer" in refused.stderr
     assert rows(new(*ask, SQL)) == answer
 
 
