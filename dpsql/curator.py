@@ -169,9 +169,19 @@ def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Findi
     files = [_find_database(database, policy), *list_sources(policy, elsewhere=True).values()]
     places = [str(getattr(file, "path", file)) for file in files if file is not None]
     paths = [Path(place) for place in places if not is_url(place)]
-    changed = {path: path.stat().st_mtime for path in paths if path.is_file()}
+    changed = {path: _find_last_change(path) for path in paths if path.exists()}
     facts = LedgerFacts(units, version, datetime.fromisoformat(began[-1]), changed)
     yield from lint_ledger(read_spending(policy), facts, units=list_units(policy))
+
+
+def _find_last_change(path: Path) -> float:
+    """Return when a file, or the last one in a folder, was written, replaced or moved, in seconds since 1970."""
+    changed = 0.0
+    for each in (path, *(path.rglob("*") if path.is_dir() else ())):
+        with suppress(FileNotFoundError):  # a file that goes while the folder is read
+            status = each.stat()
+            changed = max(changed, status.st_mtime, status.st_ctime)  # an older file in its place has a new ctime
+    return changed
 
 
 def _refuse_errors(check: Check) -> Check:

@@ -120,9 +120,6 @@ def label(session: Session, votes: str, *, examples: Iterable[Value], method: Me
     return Labelling(named, unpack(batch, result.released), receipt)
 
 
-Receipt = LabellingReceipt  # the name under which programs know it
-
-
 def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
     """Refuse a method outside the limits that the policy sets for a query; an example is one query."""
     private, limits = terms.tables[table.name], terms.limits

@@ -43,7 +43,6 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
-_UNUSED_DATABASE = click.option("--db", type=curator.PATH, hidden=True)
 _ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy; $DPSQL_ANALYST.")
 
 
@@ -187,12 +186,10 @@ def query(  # noqa: PLR0913 - the options of the command
 
 @app.command()
 @_add_session_options
-@_UNUSED_DATABASE
 def shell(  # noqa: PLR0913 - the options of the command
     database: Path | None,
     policy: Path | None,
     *,
-    db: Path | None,
     analyst: str | None,
     ledger: str | None,
     isolation: str | None,
@@ -210,12 +207,10 @@ def shell(  # noqa: PLR0913 - the options of the command
     from dpsql.cli.shell import COMMANDS, Shell, converse, open_reader, run_script
     from dpsql.connect import connect
 
-    if database is not None and db is not None:
-        raise click.BadParameter("Give the database once, as DB or with --db.")
     interactive = sys.stdin.isatty()
     # All of a script is read before the session opens, so that none of its statements runs if it is not UTF-8.
     lines = [] if interactive else read_statement("-").splitlines(keepends=True)
-    with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
+    with connect(database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
         state = Shell(session, is_timed=interactive, implicit=implicit, consent=consent)
         if interactive:
             words = {name: following for name, (_, following, _) in COMMANDS.items()}
@@ -251,16 +246,14 @@ def explain(  # noqa: PLR0913 - the options of the command
 
 @app.command()
 @curator.POLICY
-@_UNUSED_DATABASE
 @click.option("--analyst", help="Show only the budget and queries of this analyst.")
 @_LEDGER
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
 @click.option("--details", is_flag=True, help="Show amounts in rho and delta, or in what the certificate counts.")
 @_add_format("Output format; csv and arrow hold the totals only.")
-def budget(  # noqa: PLR0913 - the options of the command
+def budget(
     policy: Path | None,
     *,
-    db: Path | None,  # noqa: ARG001 - 0.3 required it
     analyst: str | None,
     ledger: str | None,
     last: int,

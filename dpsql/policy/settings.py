@@ -6,7 +6,6 @@ import ipaddress
 import json
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -426,7 +425,15 @@ def is_loopback(host: str) -> bool:
 
 def read_server(root: Section, folder: Path) -> ServerSettings:
     """Return the settings that the table [server] of a policy file in `folder` describes."""
-    values = _without_flight(root.section("server")).read(_SERVER_KEYS)
+    section = root.section("server")
+    if "flight" in section.values:
+        hint = (
+            f"Delete the line flight = {json.dumps(section.text('flight'))}. For Arrow, send the JSON API the header "
+            "Accept: application/vnd.apache.arrow.stream, or connect adbc-driver-postgresql to the address of postgres."
+        )
+        reason = "Arrow Flight SQL was removed in version 0.12.0."
+        raise PolicyError("policy-flight", reason, hint=hint, place=section.where("flight"))
+    values = section.read(_SERVER_KEYS)
     with root.placing():
         for name in ("users", "certificate", "key"):
             values[name] = beside(folder, values.get(name), place=f"server.{name}")
@@ -439,21 +446,6 @@ _SERVER_KEYS = {
     "catalog": "text",
     **dict.fromkeys(("statements_per_minute", "max_connections", "connections_per_user"), "whole"),
 }
-
-
-def _without_flight(section: Section) -> Section:
-    """Return the section without a line `flight`: warn of one that says "off", refuse any other."""
-    if "flight" not in section.values:
-        return section
-    reason, place = "Arrow Flight SQL was removed in version 0.12.0.", section.where("flight")
-    if section.text("flight") != OFF:
-        hint = (
-            f"Delete the line flight = {json.dumps(section.text('flight'))}. For Arrow, send the JSON API the header "
-            "Accept: application/vnd.apache.arrow.stream, or connect adbc-driver-postgresql to the address of postgres."
-        )
-        raise PolicyError("policy-flight", reason, hint=hint, place=place)
-    warnings.warn(f'{reason} Delete the line flight = "{OFF}": {place}.', FutureWarning, stacklevel=2)
-    return replace(section, values={key: value for key, value in section.values.items() if key != "flight"})
 
 
 def _address(value: str, place: str) -> str:

@@ -219,8 +219,8 @@ def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, s
         written = datetime.fromtimestamp(at, UTC)
         if written > facts.began:
             reason = (
-                f"{path.name} was written on {written:%Y-%m-%d %H:%M} UTC, after data version {facts.data_version} "
-                "began: questions that were asked before are answered from the rows of then."
+                f"{path.name} was written or replaced on {written:%Y-%m-%d %H:%M} UTC, after data version "
+                f"{facts.data_version} began: questions that were asked before are answered from the rows of then."
             )
             hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             yield Finding("data-changed", "source", reason, hint)

@@ -48,7 +48,7 @@ def test_functions_take_at_most_6_parameters() -> None:
     # EngineSettings(...), Limits(...), Budget(...), Policy(...), ServerSettings(...) and PrivateTable(...) take the
     # keys of the file
     modules = ("model", "model", "settings", "settings", "settings", "tables")
-    commands = [f"dpsql/cli/__init__.py {name}" for name in ("query", "shell", "explain", "budget", "mcp")]
+    commands = [f"dpsql/cli/__init__.py {name}" for name in ("query", "shell", "explain", "mcp")]
     commands += [
         f"dpsql/cli/curator.py {name}" for name in ("bounds", "publish", "grant")
     ]  # and one for each option of a command

@@ -10,7 +10,8 @@ tests/engines/versions were written by the code of each version, and are never w
 `--case NAME` adds one case to an archive that was written without it.
 
 The other commits are 5e1da425 (0.11.0), and c4f116cd and 8d69a76b, which called themselves 0.11.0 too and have all that
-the changelog lists for it. This module works with all of these versions: it uses only what each of them has.
+the changelog lists for it; an archive 0.12.0-COMMIT is of that commit. This module works with all of these versions: a
+version leaves out the cases whose policy it does not read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +32,7 @@ import duckdb
 
 import dpsql
 
-__all__ = ["IN_POSTGRES", "POLICIES", "PolicyCase", "Question", "make_database", "use_ledger"]
+__all__ = ["ACTS", "IN_POSTGRES", "POLICIES", "PolicyCase", "Question", "make_database", "use_ledger"]
 
 _TABLES = """
 CREATE TABLE reads AS SELECT
@@ -42,6 +45,8 @@ CREATE TABLE users AS SELECT
     u::INTEGER AS user_id, (18 + u % 40)::INTEGER AS age, ['Bonn', 'Lyon', 'Rome'][1 + u % 3] AS city
   FROM range(1, 401) us(u);
 CREATE TABLE countries AS SELECT unnest(['DE', 'FR', 'IT', 'ES']) AS country;
+CREATE TABLE votes AS SELECT t AS teacher, e AS example, 'L' || l AS label
+  FROM range(400) a(t), range(3) b(e), range(3) c(l) WHERE l <= e;
 """
 
 
@@ -64,12 +69,14 @@ class Question:
 
 @dataclass(frozen=True)
 class PolicyCase:
-    """A policy, and what is asked under it by each of the analysts; {ledger} is the place of the ledger."""
+    """A policy, and what is asked under it by each of the analysts, after tables were published and acts done."""
 
     policy: str
     questions: tuple[Question, ...]
     analysts: tuple[str | None, ...] = (None,)
     since: str = "0.10"
+    published: tuple[tuple[str, str], ...] = ()
+    acts: tuple[str, ...] = ()
 
 
 def _ask(*texts: str, since: str = "0.10") -> tuple[Question, ...]:
@@ -337,6 +344,67 @@ def _policy(*parts: str, head: str = "", budget: str = _BUDGET, users: str = "")
     return "\n".join((_HEAD + head, budget, *parts, _OTHERS.replace("{users}", users)))
 
 
+_LISTED = "SELECT country FROM reads GROUP BY country"
+_KINDS = (  # of questions that 0.12 brought
+    "SELECT MEDIAN(minutes) AS m, QUANTILE(amount, 0.9) AS q FROM reads PRIVATE",
+    "SELECT city, PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY age) AS m FROM users GROUP BY city TOP 2 PRIVATE",
+    "SELECT country, MEDIAN(minutes) AS m FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['DE', 'FR'])",
+    "SELECT STDDEV_POP(minutes) AS s, VAR_SAMP(amount) AS v FROM reads PRIVATE",
+    "SELECT COVAR_POP(minutes, score) AS c FROM reads PRIVATE",
+    "SELECT AVG(minutes) AS a, SUM(amount * 2) AS s FROM reads PRIVATE",
+    "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE",
+    "SELECT country, COUNT(DISTINCT article) AS n FROM reads GROUP BY country ORDER BY n DESC TOP 2 PRIVATE",
+    "SELECT date_trunc('month', day) AS month, COUNT(*) AS n FROM reads GROUP BY 1 ALL PRIVATE",
+    "SELECT minutes > 10 AS long, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY 1 ALL PRIVATE",
+    (
+        "SELECT CASE WHEN minutes < 10 THEN 'few' ELSE 'many' END AS m, COUNT(*) AS n FROM reads "
+        "GROUP BY ROLLUP (1) ALL PRIVATE WITH (intervals = true)"
+    ),
+    f"{_COUNTED} WITH (mechanism = two_looks)",
+    f"{_COUNTED} WITH (mechanism = gaussian_histogram, max_groups_contributed = 3, gate = false)",
+    f"{_COUNTED} WITH (mechanism = weighted_gaussian, intervals = 0.9)",
+    f"{_COUNTED} WITH (evidence = strict, epsilon = 0.3)",
+    f"{_TOP} WITH (consent = true, epsilon = 0.2)",
+    "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP 3 PRIVATE WITH (name = 'weekly')",
+    "SELECT * FROM answers.weekly ORDER BY n DESC",
+    f"{_LISTED} TOP 4 PRIVATE WITH (domain = ['DE', 'FR', 'IT', 'ES', 'PL', 'AT'], mechanism = peeling)",
+    f"{_LISTED} TOP 2 PRIVATE WITH (domain = ['DE', 'FR', 'IT', 'ES', 'PL', 'AT'], mechanism = peeling)",  # free
+    "SELECT SUM(minutes) AS s, COUNT(*) AS n FROM reads WHERE country = 'IT' PRIVATE",
+    "SELECT COUNT(*) AS n FROM reads WHERE country = 'IT' PRIVATE",  # one number of it
+    "SELECT country, n FROM by_country ORDER BY n DESC",
+    "SELECT * FROM by_month",
+)
+_PUBLISHED = (
+    ("by_country", "SELECT country, COUNT(*) AS n FROM reads GROUP BY country TOP 3 PRIVATE WITH (epsilon = 0.9)"),
+    ("by_month", "SELECT date_trunc('month', day) AS month, COUNT(*) AS n FROM reads GROUP BY 1 ALL PRIVATE"),
+)
+_RANGES = """[tables.reads.bounds]
+rows = 4
+amount = { max = 150, each = { min = 0, max = 100 } }
+minutes = { max = 60, each = { min = 0, max = 30 } }
+score = { min = -3, max = 12, each = { min = 0, max = 6 } }
+article = { distinct = 3 }
+[tables.reads.calendar]
+day = { first = 2026-01-01, last = 2026-03-31 }
+"""
+_VOTES = '[tables.votes]\nprivacy_unit = "teacher"\n'
+
+
+def _find_bounds(database: Path, policy: Path) -> tuple[Any, bool]:
+    found = import_module("dpsql.curator").suggest_bounds(policy, "reads", ["minutes"], database=database)
+    return list(found.lines), found.loss == type(found.loss).nothing()
+
+
+def _label(database: Path, policy: Path) -> tuple[Any, bool]:
+    pate = import_module("dpsql.pate")
+    with dpsql.connect(database, policy=policy) as session:
+        method = pate.Stable(dpsql.Epsilon("0.5"), dpsql.Delta("1e-8"), 5)
+        found = pate.label(session, "votes", examples=range(3), method=method)
+    return list(map(repr, found.labels)), found.receipt.replayed
+
+
+# What is charged and stored, and is no statement; each returns what was found, and whether that was free.
+ACTS: dict[str, Callable[[Path, Path], tuple[Any, bool]]] = {"bounds": _find_bounds, "labels": _label}
 IN_POSTGRES = "analysts"  # whose ledger is written into PostgreSQL too
 POLICIES: dict[str, PolicyCase] = {
     "plain": PolicyCase(_policy(_TABLE), _OF_UNITS),
@@ -358,6 +426,24 @@ POLICIES: dict[str, PolicyCase] = {
                 "WITH (domain = 'countries.country')",
             ),
         ),
+    ),
+    "kinds": PolicyCase(
+        _policy(
+            _TABLE, _RANGES, _VOTES, users="bounds = { rows = 1, age = { max = 99, each = { min = 18, max = 99 } } }\n"
+        ),
+        _ask(*_KINDS, since="0.12"),
+        since="0.12",
+        published=_PUBLISHED,
+        acts=("bounds", "labels"),
+    ),
+    "values": PolicyCase(
+        _policy(_TABLE + 'budget_by = "country"\n', "[limits]\nconsent = true\n"),
+        _ask(
+            _COUNTED,
+            "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' GROUP BY 1 TOP 3 PRIVATE",
+            since="0.12",
+        ),
+        since="0.12",
     ),
     "options": PolicyCase(_policy(_TABLE), _ask(*_OF_OPTIONS)),
     "population": PolicyCase(_policy(_TABLE, "population = 400\n"), _SOME),
@@ -439,8 +525,11 @@ def _ask_all(database: Path, policy: Path, case: PolicyCase, analyst: str | None
     except dpsql.Error as error:
         print(policy.parent.name, error)  # noqa: T201
         return []
+    for name, text in case.published:
+        import_module("dpsql.curator").publish(policy, name, text, database=database)
+    acts = [{"act": name, "found": ACTS[name](database, policy)[0]} for name in case.acts]
     with session:
-        return [_ask_one(session, each, analyst) for each in case.questions]
+        return [*acts, *(_ask_one(session, each, analyst) for each in case.questions)]
 
 
 def _ask_one(session: Any, question: Question, analyst: str | None) -> dict[str, Any] | None:

@@ -27,9 +27,9 @@ class Terminal:
             "signal.pthread_sigmask(signal.SIG_SETMASK, []); signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             f"{before}\nfrom dpsql.cli import main; main()"
         )
-        plain = {**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(folder / "state")}
+        plain = {**os.environ, "TERM": "xterm", "DPSQL_DB": "events.duckdb", "XDG_STATE_HOME": str(folder / "state")}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *words, "--db", "events.duckdb", "--policy", "policy.toml"],
+            [sys.executable, "-c", code, *words, "--policy", "policy.toml"],
             stdin=follower,
             stdout=follower,
             stderr=follower,

@@ -86,7 +86,7 @@ def test_the_commands_take_the_address(folder: Path, url: str) -> None:
     assert code == 0
     code, out, _ = run(folder, "ledger", "export", url)
     assert [json.loads(line)["kind"] for line in out.splitlines()][-1] == "granted"
-    code, _, err = run(folder, "budget", "--db", "events.duckdb", "--policy", "policy.toml")
+    code, _, err = run(folder, "budget", "--policy", "policy.toml")
     assert code == 7
     assert "ledger-budget" in err
 

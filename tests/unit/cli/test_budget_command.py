@@ -230,11 +230,9 @@ def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
     assert "\x1b" not in failed_text
 
 
-def test_no_database_is_needed_and_an_older_script_may_still_name_one(folder: Path) -> None:
+def test_no_database_is_needed(folder: Path) -> None:
     (folder / "events.duckdb").unlink()
-    plain = run(folder, "budget", "--policy", "policy.toml")
-    assert plain[0] == 0
-    assert run(folder, "budget", "--db", "events.duckdb", "--policy", "policy.toml") == plain
+    assert run(folder, "budget", "--policy", "policy.toml")[0] == 0
 
 
 def test_a_bump_is_recorded_and_asks_anew(folder: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -21,7 +22,7 @@ from support.command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.curator import check_policy
 from dpsql.plan import Plan
 from dpsql.report.policy_text import describe_policy, write_promise
@@ -453,16 +454,31 @@ def test_data_that_was_written_after_its_version_is_told(folder: Path) -> None:
     visits = '[tables.visits]\nprivacy_unit = "user_id"\nsource = "visits.parquet"\n'
     (folder / "policy.toml").write_text(POLICY + visits)
     dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
-    later = time.time() + 5
-    for file in ("visits.parquet", "events.duckdb"):
-        assert codes(folder) == []
-        os.utime(folder / file, (later, later))
-        assert codes(folder) == ["data-changed"]
-        os.utime(folder / file, (0, 0))
-    os.utime(folder / "visits.parquet", (time.time(), time.time()))
-    assert codes(folder) == ["data-changed"]
-    assert dpsql_command("data", "bump", "ledger.sqlite", "--note", "monday", cwd=folder)[0] == 0
     assert codes(folder) == []
+    bump = ("data", "bump", "ledger.sqlite", "--note", "monday")
+    for file in ("visits.parquet", "events.duckdb"):
+        copy = folder / "copy"
+        shutil.copy(folder / file, copy)
+        os.utime(copy, (0, 0))
+        copy.replace(folder / file)  # an older file in its place
+        assert codes(folder) == ["data-changed"]
+        assert dpsql_command(*bump, cwd=folder)[0] == 0
+        assert codes(folder) == []
+    later = time.time() + 5
+    os.utime(folder / "visits.parquet", (later, later))
+    assert codes(folder) == ["data-changed"]
+
+
+def test_a_folder_with_one_file_more_or_less_is_told(folder: Path) -> None:
+    (folder / "policy.toml").write_text(f'{POLICY}[tables.visits]\nprivacy_unit = "user_id"\nsource = "visits"\n')
+    part = folder / "visits" / "day=1"
+    part.mkdir(parents=True)
+    for name in ("one.parquet", "two.parquet"):
+        shutil.copy(folder / "visits.parquet", part / name)
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    assert codes(folder) == []
+    (part / "two.parquet").unlink()
+    assert codes(folder) == ["data-changed"]
 
 
 def test_another_unit_in_a_used_ledger_is_refused_unless_it_is_said(folder: Path) -> None:
