@@ -295,7 +295,7 @@ def history_file() -> Path | None:
             os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
-    except (OSError, RuntimeError):  # no home, no disk, or no file of ours
+    except (AttributeError, OSError, RuntimeError):  # Windows, no home, no disk, or no file of ours
         return None
     return file
 

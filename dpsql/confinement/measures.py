@@ -21,9 +21,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from dpsql.confinement import MEASURES
 from dpsql.confinement.system_calls import filter_calls, filter_server
 
-MEASURES = ("capabilities", "files", "network", "processes", "system calls")  # all there are, as receipts name them
 _ROOM = 3 << 29  # bytes: what Python, Arrow and DuckDB reserve beside DuckDB's memory limit
 _OF_A_THREAD = 1 << 26  # bytes: the arena of a thread's allocations
 _MOST_SPILLED = 64 << 30  # bytes of one file
@@ -75,11 +75,6 @@ def confine(
     is_filtered = filter_calls()
     taken = (has_capabilities, has_files, has_left_network or is_filtered, is_bounded or is_filtered, is_filtered)
     return tuple(name for name, is_taken in zip(MEASURES, taken, strict=True) if is_taken)
-
-
-def select_measures(words: object) -> tuple[str, ...]:
-    """Return the measures that a worker's message names: of the closed list, each once, in its order."""
-    return tuple(name for name in MEASURES if name in words) if isinstance(words, list) else ()
 
 
 def leave_network(*, with_user_namespace: bool = True) -> bool:

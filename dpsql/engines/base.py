@@ -218,7 +218,7 @@ class Confined(Protocol):
 
     @property
     def confinement(self) -> tuple[str, ...]:
-        """The names of the measures in force, such as "files", of those in `confinement/measures.py`."""
+        """The names of the measures in force, such as "files", of `dpsql.confinement.MEASURES`."""
         ...
 
 

@@ -28,7 +28,7 @@ _PREFIX = "dpsql-scratch-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 _UNPRIVILEGED = "nobody"  # the user to whom root hands a folder over, for programs that refuse to run as root
 _ATTEMPTS = 100
-_FOLDER = 0 if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = 0 if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class ScratchFolder:
@@ -55,7 +55,7 @@ def sweep() -> None:
     if sys.platform == "win32":
         return
     with suppress(OSError):
-        place = os.open(tempfile.gettempdir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = os.open(tempfile.gettempdir(), os.O_RDONLY | os.O_DIRECTORY)
         try:
             for name in filter(_NAME.fullmatch, os.listdir(place)):  # noqa: PTH208 - a descriptor, which stays the same folder
                 with suppress(OSError):

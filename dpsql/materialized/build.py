@@ -168,7 +168,7 @@ def _write_file(
         sources[_APPENDED] = later
     if last is not None:
         # The copy is private before it has a row; `copyfile` leaves the mode as it is.
-        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.close(private)
         shutil.copyfile(folder / last.file, file)
     with open_writer(
@@ -322,7 +322,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     descriptor = None
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     if descriptor is None:
         hint = "Let this user write in the folder that the policy names as materialized."
         raise EngineError("prepare-failed", "The folder of materialized tables cannot be written.", hint=hint)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.answer import Answer
+from dpsql.confinement import list_missing
 from dpsql.connect import check_engine, open_budget, open_session
-from dpsql.engines.base import refuse_adapter_debug
+from dpsql.engines.base import read_confinement, refuse_adapter_debug
 from dpsql.errors import EngineError, Error, PolicyError, Refusal, UsageError
 from dpsql.ledger.base import MAY_BE_CHARGED
 from dpsql.open_engine import open_evaluator, open_pool, public_engines
@@ -300,6 +301,11 @@ class Service:
         return self._resources.catalog
 
     @property
+    def unconfined(self) -> str:
+        """The measures that do not confine the workers of the data, with commas; empty without workers."""
+        return self._resources.unconfined
+
+    @property
     def is_closed(self) -> bool:
         """Whether the service accepts no more statements."""
         return self._stopping.is_set()
@@ -471,6 +477,8 @@ class _Resources:
         with ExitStack() as stack:
             self._engine, self._places = open_pool(database, policy, isolation=isolation)
             stack.callback(self._engine.close)
+            has_workers = self._engine.isolation == "process"
+            self.unconfined = list_missing(read_confinement(self._engine)) if has_workers else ""
             self.catalog = build_catalog(self._engine, policy)
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:

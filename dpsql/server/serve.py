@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -46,6 +45,9 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
 
     Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` if it cannot start.
     """
+    if not hasattr(os, "fork"):
+        hint = "Run it on Linux or macOS; on Windows, in WSL 2."
+        raise UsageError("server-unavailable", "A server runs on POSIX systems alone.", hint=hint)
     path = default_policy() if path is None else path
     policy = Policy.from_toml(path)
     if database is None and policy.needs_database:
@@ -56,11 +58,7 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
     if not contexts:
         hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
         raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:  # a connection takes one or several descriptors
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    _raise_descriptors()
     service = Service(database, policy)
     gateway = Gateway(service, users, telemetry, Throttle(policy.server.statements_per_minute))
     # The usual hook prints the text of an error, which could contain values.
@@ -80,6 +78,17 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
             server.deadline.join()
         threading.excepthook = usual
         sys.setswitchinterval(interval)
+
+
+def _raise_descriptors() -> None:
+    """Let more files and sockets be open at once: a connection takes one or several descriptors."""
+    import resource  # Windows has none
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Server:
@@ -119,6 +128,9 @@ class Server:
                 if surface.catalog:
                     self._tell(f"the catalog of {name} is {surface.catalog}")
                     self._gateway.telemetry.log("catalog", surface=name, catalog=surface.catalog)
+            if missing := self._gateway.service.unconfined:
+                self._tell(f"the workers of the data are not confined: {missing} (see dpsql check)")
+                self._gateway.telemetry.log("unconfined", missing=missing)
             self._tell("ready")
             self._gateway.telemetry.log("ready")
             _notify_systemd("READY=1")

@@ -432,7 +432,7 @@ def _quote(name: str) -> str:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Wait for other writers; the lock is a file beside this one, which is itself replaced."""
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         with suppress(ImportError):  # Windows has no such lock
             import fcntl
@@ -449,7 +449,7 @@ def _replace(path: Path, text: str) -> None:
     new = target.with_name(f"{target.name}.new")
     # Left over from a writer that was killed. The mode 0600 is that of a file that is created, so it must not exist.
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()

@@ -21,7 +21,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpsql.confinement import list_missing
 from dpsql.curator import read_history, read_spending, verify_ledger
+from dpsql.engines.duckdb.evaluator import try_confinement
 from dpsql.errors import Error
 from dpsql.policy import Policy
 from dpsql.server import serve
@@ -292,6 +294,16 @@ def test_what_cannot_be_served_is_said_before_anything_listens(
         run(folder / "policy.toml", None, tell=words.append, log=io.StringIO())
     assert caught.value.code == code
     assert words == []
+
+
+def test_a_server_says_at_start_what_does_not_confine_its_workers(folder: Path) -> None:
+    (folder / "policy.toml").write_text(f'{POLICY}[engine]\nisolation = "process"\n')
+    with served(folder) as server:
+        server.until("ready")
+    missing = list_missing(try_confinement())
+    words = [line for line in server.words if "not confined" in line]
+    assert words == ([f"the workers of the data are not confined: {missing} (see dpsql check)"] if missing else [])
+    assert list_missing(["files", "processes"]) == "capabilities, network, system calls"
 
 
 def test_an_address_that_is_taken_is_said_by_the_command(folder: Path) -> None:

@@ -90,21 +90,26 @@ def write_program(folder: Path) -> Path:
     return program
 
 
-def fetch_mysql(folder: Path) -> Path:
-    """Return the program of a folder, with which it is filled if it has none."""
-    program = folder / "mysqld"
-    if program.exists():
-        return program
+def fetch(folder: Path, name: str) -> None:
+    """Unpack a package of Debian unstable into a folder, with all that it depends on."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64") or shutil.which("dpkg-deb") is None:
         sys.exit("This needs Linux on amd64, and dpkg-deb: apt install dpkg")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         packages = read_index()
-        needed = [packages[name] for name in list_needed(SERVER, packages)]
+        needed = [packages[each] for each in list_needed(name, packages)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(partial(unpack, folder=folder), needed))
     except (OSError, HTTPException, lzma.LZMAError, subprocess.CalledProcessError) as error:
-        sys.exit(f"MySQL could not be fetched from {MIRROR}: {error}")
+        sys.exit(f"{name} could not be fetched from {MIRROR}: {error}")
+
+
+def fetch_mysql(folder: Path) -> Path:
+    """Return the program of a folder, with which it is filled if it has none."""
+    program = folder / "mysqld"
+    if program.exists():
+        return program
+    fetch(folder, SERVER)
     return write_program(folder)
 
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpsql.confinement.measures import select_measures
+from dpsql.confinement import select_measures
 from dpsql.dialects import quote_name
 from dpsql.engines.base import Statement, load_libraries, run_beside
 from dpsql.engines.duckdb import protocol

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from dpsql.confinement.measures import select_measures
+from dpsql.confinement import select_measures
 from dpsql.dialects import DUCKDB
 from dpsql.engines.base import Exact, Statement, engine_closed, engine_failed, holding, load_libraries
 from dpsql.engines.duckdb import protocol

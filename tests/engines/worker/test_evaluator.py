@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.engines import Statement
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator, SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError

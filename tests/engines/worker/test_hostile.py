@@ -20,7 +20,7 @@ import duckdb
 import pytest
 from support.escapes import TRIED
 
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb import protocol
 from dpsql.engines.duckdb.protocol import WorkerProcess
@@ -420,7 +420,7 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 
 LEAVING = """
 import sys
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.engines.duckdb.protocol import WorkerProcess
 from dpsql.engines.duckdb.worker_engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)

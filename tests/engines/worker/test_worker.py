@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from support.child_kit import Child
 
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.engines import Column, CsvFile, Statement, open_exact
 from dpsql.engines.duckdb import protocol
 from dpsql.engines.duckdb.protocol import encode_table, read_table

@@ -21,8 +21,8 @@ import pytest
 from support import catalog_escapes
 from support.escapes import TRIED
 
+from dpsql.confinement import MEASURES
 from dpsql.confinement import measures as confine
-from dpsql.confinement.measures import MEASURES
 from dpsql.engines.scratch import sweep
 from dpsql.server.catalog import _connect_when_ready, try_confinement
 from dpsql.server.catalog.cluster import Cluster

@@ -22,7 +22,7 @@ from support.command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
-from dpsql.confinement.measures import MEASURES
+from dpsql.confinement import MEASURES
 from dpsql.curator import check_policy
 from dpsql.plan import Plan
 from dpsql.report.policy_text import describe_policy, write_promise
