@@ -150,6 +150,8 @@ def test_the_steps_of_the_page(version: str, earlier: Python, tmp_path: Path) ->
     # Back: the ledger is as it was for an earlier version, until it has something that such a version does not know.
     back = ("query", "--db", "events.duckdb", "--policy", "old.toml", "--format", "json")
     assert rows(old(*back, SQL)) == answer
+    assert json.loads(old(*back, OTHER))["receipt"]["replayed"] is False
+    new("ledger", "verify", "ledger.sqlite")
     new("publish", "weekly", "--db", "events.duckdb", "--policy", "policy.toml", "--yes", "--sql", SQL)
     refused = earlier(tmp_path, RUN, *back, SQL)
     assert refused.returncode == 7
