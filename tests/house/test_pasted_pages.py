@@ -243,7 +243,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     (folder / "tables.toml").write_text(whole(""))
     (folder / "policy.toml").write_text(whole('ledger = "ledger.sqlite"'))
-    (folder / "questions.sql").write_text("SHOW TABLES;")
     (folder / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
     with duckdb.connect(str(folder / "events.duckdb")) as database:
         database.execute(DATA)

@@ -65,20 +65,20 @@ def run_command(folder: Path, *words: str) -> tuple[int, str, str]:
     return code, out.decode(), err
 
 
+def start_nursery(orders: int, codes: int) -> subprocess.Popen[str]:
+    """Start a nursery that reads orders from one stream and writes exit codes to the other."""
+    paths = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
+    variables = {**os.environ, "PYTHONPATH": paths.rstrip(os.pathsep)}
+    return subprocess.Popen([sys.executable, __file__], env=variables, stdin=orders, stdout=codes, text=True)
+
+
 _ENDED: set[tuple[str, ...]] = set()  # the kinds of commands of which one has ended as Python ends
 
 
 @functools.cache
 def _nursery() -> subprocess.Popen[str]:
     """Return the nursery of this process, started when it is first wanted."""
-    paths = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
-    started = subprocess.Popen(
-        [sys.executable, __file__],
-        env={**os.environ, "PYTHONPATH": paths.rstrip(os.pathsep)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    started = start_nursery(subprocess.PIPE, subprocess.PIPE)
     atexit.register(started.communicate)  # it ends with its input
     return started
 

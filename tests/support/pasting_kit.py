@@ -101,14 +101,9 @@ def make_environment(folder: Path) -> Iterator[Environment]:
             ends = []
             for name in (orders, codes):
                 os.mkfifo(name)
-                ends.append(opened.enter_context(os.fdopen(os.open(name, os.O_RDWR), "r+b", buffering=0)))
-            root = Path(__file__).parents[2]
-            process = subprocess.Popen(
-                [sys.executable, command_kit.__file__],
-                stdin=ends[0],
-                stdout=ends[1],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
-            )
+                ends.append(os.open(name, os.O_RDWR))
+                opened.callback(os.close, ends[-1])
+            process = command_kit.start_nursery(*ends)
             opened.callback(process.wait)
             opened.callback(process.kill)
             command.write_text(COMMAND.format(python=sys.executable, orders=orders, codes=codes))
