@@ -8,7 +8,8 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -223,14 +224,25 @@ def _open_durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
 
 def reopen_ledger(place: str | Path | DatabaseUrl) -> Ledger:
     """Open an existing ledger on the terms that it records. Raises `LedgerError`."""
-    if is_url(place):
-        require_psycopg()
-        from dpsql.ledger.postgres_ledger import PostgresLedger
+    with name_ledger(place):
+        if is_url(place):
+            require_psycopg()
+            from dpsql.ledger.postgres_ledger import PostgresLedger
 
-        return PostgresLedger.open(DatabaseUrl.of(place))
-    from dpsql.ledger import SQLiteLedger
+            return PostgresLedger.open(DatabaseUrl.of(place))
+        from dpsql.ledger import SQLiteLedger
 
-    return SQLiteLedger.open(str(place))
+        return SQLiteLedger.open(str(place))
+
+
+@contextmanager
+def name_ledger(place: str | Path | DatabaseUrl) -> Iterator[None]:
+    """Name the ledger at `place` in errors of the ledger."""
+    try:
+        yield
+    except LedgerError as error:
+        error.place = error.place or str(DatabaseUrl.of(place) if is_url(place) else place)
+        raise
 
 
 def require_psycopg() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import check_engine, open_budget, reopen_ledger, require_psycopg
+from dpsql.connect import check_engine, name_ledger, open_budget, reopen_ledger, require_psycopg
 from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.policy import (
@@ -331,14 +331,15 @@ def find_ledger(policy: Policy | str | Path | None) -> Path | DatabaseUrl:
 
 def verify_ledger(ledger: str | Path | DatabaseUrl) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
-    if is_url(ledger):
-        require_psycopg()
-        from dpsql.ledger.postgres_ledger import verify as verify_postgres
+    with name_ledger(ledger):
+        if is_url(ledger):
+            require_psycopg()
+            from dpsql.ledger.postgres_ledger import verify as verify_postgres
 
-        return verify_postgres(DatabaseUrl.of(ledger))
-    from dpsql.ledger import verify
+            return verify_postgres(DatabaseUrl.of(ledger))
+        from dpsql.ledger import verify
 
-    return verify(str(ledger))
+        return verify(str(ledger))
 
 
 def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
@@ -352,7 +353,8 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
         raise UsageError("ledger-in-database", reason, hint=hint)
     from dpsql.ledger import backup
 
-    return backup(str(ledger), to)
+    with name_ledger(ledger):
+        return backup(str(ledger), to)
 
 
 def materialize(

@@ -66,6 +66,12 @@ def test_a_dependency_that_is_compiled_or_parses_has_both_bounds() -> None:
         assert "<" in operators or not (one.name in PARSERS or is_compiled(one.name)), f"{one} has no upper bound"
 
 
+def test_versions_runs_tests_that_exist() -> None:
+    named = re.findall(r"tests/[\w/.]+", (ROOT / ".ci" / "versions").read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert named
+
+
 def test_actions_are_pinned_by_commit() -> None:
     uses = [line for path in (ROOT / ".github").rglob("*.yml") for line in re.findall(r"uses: *(.*)", path.read_text())]
     assert uses

@@ -10,16 +10,19 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.command_kit import run_command
 from support.ledgers_of_versions import make_database
 from support.policies_of_versions import BEFORE, follow_hints
+from support.postgres_kit import server
 from support.upgrade_page import PAGE
 
 COMMITS = {"0.10.1": "de52fe42", "0.11.0": "5e1da425"}
@@ -84,6 +87,23 @@ def earlier(version: str, tmp_path_factory: pytest.TempPathFactory) -> Python:
     return run
 
 
+def test_a_ledger_of_a_later_version_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    make_database(tmp_path / "events.duckdb")
+    (tmp_path / "policy.toml").write_text(re.sub("(?m)^(prepared|flight|catalog) .*$", "", POLICY))
+    ask = ("query", "--db", "events.duckdb", "--policy", "policy.toml", OTHER)
+    assert run_command(tmp_path, *ask)[0] == 0
+    ledger = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(ledger)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = ledger.read_bytes()
+    for words in (ask, ("check",), ("ledger", "verify", str(ledger))):
+        code, _, err = run_command(tmp_path, *words)
+        assert code == 7
+        assert f"[ledger-newer] at {ledger}: The ledger has version 99" in err
+        assert "Hint: Install the dpsql that wrote it, or a newer one." in err
+    assert ledger.read_bytes() == before
+
+
 def rows(printed: str) -> object:
     return json.loads(printed)["rows"]
 
@@ -126,20 +146,35 @@ def test_the_steps_of_the_page(version: str, earlier: Python, tmp_path: Path) ->
     assert (again["rows"], again["receipt"]["replayed"]) == (answer, True)
     assert json.loads(new(*ask, OTHER))["receipt"]["replayed"] is False
     assert json.loads(new(*ask, MEDIAN))["receipt"]["replayed"] is False
-    new("ledger", "verify", "ledger.sqlite")
 
     # Back: the ledger is as it was for an earlier version, until it has something that such a version does not know.
     back = ("query", "--db", "events.duckdb", "--policy", "old.toml", "--format", "json")
-    old("ledger", "verify", "ledger.sqlite")
     assert rows(old(*back, SQL)) == answer
-    assert rows(new(*ask, SQL)) == answer
-    new("publish", "weekly", "--db", "events.duckdb", "--policy", "policy.toml", "--yes", "--sql", SQL)
-    for words in (("ledger", "verify", "ledger.sqlite"), (*back, SQL)):
-        refused = earlier(tmp_path, RUN, *words)
-        assert refused.returncode == 7
-        assert "ledger-newer" in refused.stderr
+    assert json.loads(old(*back, OTHER))["receipt"]["replayed"] is False
     new("ledger", "verify", "ledger.sqlite")
+    new("publish", "weekly", "--db", "events.duckdb", "--policy", "policy.toml", "--yes", "--sql", SQL)
+    refused = earlier(tmp_path, RUN, *back, SQL)
+    assert refused.returncode == 7
+    assert "ledger-newer" in refused.stderr
     assert rows(new(*ask, SQL)) == answer
+
+
+def test_a_ledger_in_postgresql_goes_on_and_not_back(version: str, earlier: Python, tmp_path: Path) -> None:
+    make_database(tmp_path / "events.duckdb")
+    policy = re.sub("(?m)^(prepared|flight|catalog) .*$", "", POLICY)
+    url = server().url(f"walk_{version.replace('.', '_')}")
+    (tmp_path / "policy.toml").write_text(policy.replace("ledger.sqlite", url))
+    ask = ("query", "--db", "events.duckdb", "--policy", "policy.toml", "--format", "json", SQL)
+    first = earlier(tmp_path, RUN, *ask)
+    assert first.returncode == 0, first.stderr
+    code, out, _ = run_command(tmp_path, *ask)
+    assert (code, rows(out), json.loads(out)["receipt"]["replayed"]) == (0, rows(first.stdout), True)
+    publish = ("publish", "weekly", *ask[1:5], "--yes", "--sql", SQL)
+    assert run_command(tmp_path, *publish)[0] == 0
+    refused = earlier(tmp_path, RUN, *ask)
+    assert refused.returncode == 7
+    assert "ledger-newer" in refused.stderr
+    assert rows(run_command(tmp_path, *ask)[1]) == rows(first.stdout)
 
 
 def test_the_policy_of_a_version_has_every_key_that_it_knows(version: str, earlier: Python, tmp_path: Path) -> None:

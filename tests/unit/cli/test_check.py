@@ -425,7 +425,7 @@ def test_what_is_no_ledger_is_refused_and_left_alone(folder: Path) -> None:
     (folder / "ledger.sqlite").write_text("no ledger at all")
     code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
     assert code == 7
-    assert err.startswith("dpsql: [not-a-ledger]: ")
+    assert err.startswith(f"dpsql: [not-a-ledger] at {folder / 'ledger.sqlite'}: ")
     assert (folder / "ledger.sqlite").read_text() == "no ledger at all"
 
 
