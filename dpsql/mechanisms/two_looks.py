@@ -123,9 +123,12 @@ class TwoLooks:
         )
 
     @property
-    @_remember
     def weighted(self) -> WeightedGaussian:
         """Return the weighted Gaussian that answers after both looks."""
+        return self._weighted()
+
+    @_remember  # below a property, Python 3.14 makes no slots of it
+    def _weighted(self) -> WeightedGaussian:
         return WeightedGaussian(self._left(2), self.delta, self.k, self.weighed_groups)
 
     @property
@@ -141,9 +144,12 @@ class TwoLooks:
         return DomainDiscovery(rho, self.delta, self.weighed_groups, peeling, self.k)
 
     @property
-    @_remember
     def histogram(self) -> GaussianHistogram:
         """Return the Gaussian histogram that answers after both looks, with its counts."""
+        return self._histogram()
+
+    @_remember
+    def _histogram(self) -> GaussianHistogram:
         if self.counts_rho is None or self.max_groups_contributed is None:
             raise UsageError("bound-range", "A Gaussian histogram needs a bound, and a rho for its counts.")
         rho = Rho(self._left(2).value + self.counts_rho.value)
