@@ -190,8 +190,9 @@ def find_dated(query: PrivateQuery) -> tuple[int, ...]:
 
 def _is_of_two_dates(expression: Expression) -> bool:
     """Return whether an expression is computed from two dates and is none: a difference, or a comparison."""
-    is_call = isinstance(expression, Call) and expression.type.family not in _DATES
-    return is_call and sum(each.type.family in _DATES for each in expression.arguments) > 1
+    if not isinstance(expression, Call) or expression.type.family in _DATES:
+        return False
+    return sum(each.type.family in _DATES for each in expression.arguments) > 1
 
 
 @dataclass(frozen=True, slots=True)
