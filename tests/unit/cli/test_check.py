@@ -210,8 +210,9 @@ def test_findings_have_codes_places_and_hints(folder: Path) -> None:
 )
 def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -> None:
     """A policy in which each hint was followed has no such finding."""
-    text = '[budget]\nepsilon = 11\ndelta = 1e-5\nperiod = "1h"\n[limits]\nshare_replays = true\n[engine]\nisolation = "process"\n'
-    text += '[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n[tables.t.bounds]\nrows = 2000\n'
+    text = '[budget]\nepsilon = 11\ndelta = 1e-5\nperiod = "1h"\n[limits]\nshare_replays = true\n'
+    text += '[engine]\nisolation = "process"\n[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n'
+    text += "[tables.t.bounds]\nrows = 2000\n"
     with duckdb.connect(str(folder / "events.duckdb")) as connection:
         connection.execute("CREATE TABLE t(u INT, dwell INT)")
 
