@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from dpsql import engines, errors
@@ -367,7 +368,7 @@ class Session:
 
         def draw(execute: Execute) -> planning.PackedRelease:
             made.append(planning.release(plan, execute(counting), noise=own.noise, execute=execute))
-            is_single = planning.has_one_value(plan.query.key_column, own.terms)
+            is_single = partial(planning.has_one_value, plan.query.key_column, own.terms)
             return planning.pack_release(plan, made[0], day=own.ledger.today(), has_one_value=is_single)
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh

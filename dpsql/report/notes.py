@@ -89,9 +89,15 @@ def describe_need(plan: Plan) -> str:
     if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
-    compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
+    compared = f" more than the {_write_ordinal(need.rank)} largest {singular}, if there is one" if need.rank else ""
     amount = describe_amount(need.measure, need.units, about="about ", units=units)
     return f"{with_article(singular)} needs {amount}{compared}"
+
+
+def _write_ordinal(number: int) -> str:
+    """Return a number as 1st, 2nd, 101st, 112th."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{'th' if number % 100 in {11, 12, 13} else ending}"
 
 
 def _describe_need_of_units(plan: Plan, *, terms: Terms, salts: tuple[int, int]) -> str:

@@ -30,8 +30,8 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
     answer = seeded(session_over(FLAT), 1).sql(NAMES)
     assert len(answer) == 0
     found = re.fullmatch(
-        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users more than the page at "
-        r"rank 1,001 "
+        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users more than the "
+        r"1,001st largest page, if there is one "
         r"\(with max_groups_contributed = 3 about ([\d,]+), with epsilon = 0\.0856 about ([\d,]+)\)\. "
         r"To see more: raise epsilon, ask for fewer keys at a higher epsilon, set a bound, name a domain or group by "
         r"something coarser than page\.",
