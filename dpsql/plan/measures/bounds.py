@@ -20,13 +20,21 @@ from math import ceil, inf, isfinite, prod
 
 from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import (
+    ColumnTotals,
+    ExpressionBounds,
+    Number,
+    Totals,
+    bound_expression,
+    has_times,
+    is_signed,
+)
 from dpsql.plan.measures.rows import Columns, Count, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.toml import spell
 from dpsql.sql.ir.measures import MOST_STEPS, SPREADS, Aggregate, ContributionRange, Measure, Quantile
 from dpsql.sql.ir.statements import Partitions, PrivateQuery
-from dpsql.sql.ir.tree import NULL, Call, ColumnRef, Expression, Literal, walk
+from dpsql.sql.ir.tree import NULL, ColumnRef, Literal
 from dpsql.terms import Terms, read_whole_number
 
 _OPTION, _ITEMS_OPTION = "max_rows_contributed", "max_items_contributed"
@@ -268,18 +276,6 @@ def _is_of_spread(measure: Measure) -> bool:
     """Say whether a number of rows is that of a variance or covariance, by the words of the analyst."""
     words = "" if measure.words is None else measure.words.fragment
     return words.partition("(")[0].strip().lower() in SPREADS
-
-
-def is_signed(expression: Expression | None) -> bool:
-    """Say whether a number is likely to be below 0 in some rows: a difference, or a value with a minus."""
-    parts = [] if expression is None else walk(expression)
-    return any(isinstance(each, Call) and each.function in {"-", "neg", "date_diff"} for each in parts)
-
-
-def has_times(expression: Expression | None) -> bool:
-    """Say whether a column of a number is a time, of which a policy states no sum."""
-    columns = [each for each in walk(expression or Literal(None, NULL)) if isinstance(each, ColumnRef)]
-    return any(not each.type.is_number for each in columns)
 
 
 def _propose_stated(measure: Measure, *same: Measure, most: int = _SOME_MOST) -> str:

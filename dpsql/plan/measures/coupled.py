@@ -26,8 +26,14 @@ from math import inf, isfinite
 
 from dpsql.errors import Refusal
 from dpsql.intervals import SpreadLaw, ValueNoise
-from dpsql.plan.measures.bounds import has_times, is_signed
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import (
+    ColumnTotals,
+    ExpressionBounds,
+    Totals,
+    bound_expression,
+    has_times,
+    is_signed,
+)
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
 from dpsql.policy.toml import spell
