@@ -313,7 +313,8 @@ def read_number(option: Option, name: str, *, bounds: tuple[Fraction, Fraction])
     if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
         return value
     reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
-    raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)
+    hint = f"{_LIMITED} What is left of the budget may be less: SHOW BUDGET shows it."
+    raise Refusal("option-range", reason, hint=hint, place=option.place)
 
 
 def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:

@@ -548,10 +548,12 @@ def user_app() -> None:
 @_PIPED
 def add(name: str, *, file: Path, curator: bool, acts_as: str | None, password_stdin: bool) -> None:
     """Add a user; create the file if it does not exist."""
-    from dpsql.server.users import User, add_user
+    from dpsql.server.users import User, add_user, list_users
 
     others = tuple(other.strip() for other in (acts_as or "").split(",") if other.strip())
     add_user(file, User(name, curator, others), password=_read_password(piped=password_stdin))
+    for other in sorted({*others} - {user.name for user in list_users(file)}):
+        click.echo(f"dpsql: note: --acts-as names {other}, who is not in the file of users.", err=True)
     click.echo(f"{name} may log in: {file}")
 
 
