@@ -6,6 +6,7 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
@@ -69,7 +70,7 @@ def explain_short_answer(
     if plan.query.measures[0].bounds is not None:
         known = f" {price} {describe_need(plan)}." if need is not None else ""
         known += _describe_need_of_units(plan, terms=terms, salts=salts)
-        return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
+        return f"{lead}{known} To see more: raise epsilon, or {_propose_coarser(singular)}."
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
     variants = _find_variants(plan, need.units, terms=terms, remaining=remaining, salts=salts)
@@ -78,6 +79,11 @@ def explain_short_answer(
     listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
     of_all = f"; there are about {plan.population:,} in all" if plan.population and need.units > plan.population else ""
     return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}. To see more: {listed}."
+
+
+def _propose_coarser(singular: str) -> str:
+    """Return the advice to group by fewer keys: coarser than decade, where one key is a value of decade."""
+    return f"group by something coarser than {re.sub('^(?:value|combination) of ', '', singular)}"
 
 
 def describe_need(plan: Plan) -> str:
@@ -161,7 +167,7 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
     if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
         is_dated = is_time_bucket(plan.query.keys[0])
         yield "write ALL PRIVATE with the first and last date in WHERE" if is_dated else "name a domain"
-    yield f"group by something coarser than {singular}"
+    yield _propose_coarser(singular)
 
 
 def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:

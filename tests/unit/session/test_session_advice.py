@@ -43,6 +43,21 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
     assert dearer < need
 
 
+@pytest.mark.parametrize(
+    ("key", "noun", "coarser"),
+    [
+        ("article AS articles", "value of articles", "articles"),
+        ("article AS addresses", "value of addresses", "addresses"),
+        ("length(article) AS seconds", "value of seconds", "seconds"),
+        ("article AS page, article || 'x' AS twice", "combination of page and twice", "page and twice"),
+    ],
+)
+def test_advice_has_no_plural_as_one_key(key: str, noun: str, coarser: str) -> None:
+    said = session_over(FLAT).sql(f"SELECT {key} FROM reads GROUP BY ALL TOP 10 PRIVATE").explanation
+    assert f"a {noun} needs about" in said
+    assert said.endswith(f"group by something coarser than {coarser}.")
+
+
 @pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0856"])
 def test_an_option_that_is_proposed_works_and_needs_what_was_said(option: str) -> None:
     session = session_over(FLAT)
