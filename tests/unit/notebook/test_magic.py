@@ -179,8 +179,6 @@ def test_the_box_marks_the_place_in_what_was_written(
 @pytest.mark.parametrize(
     "line",
     [
-        "connect",
-        "connect events.duckdb",
         "connect a b --policy p",
         "connect --policy",
         "connect --policy a --policy b",
