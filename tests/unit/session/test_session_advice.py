@@ -257,10 +257,10 @@ def test_a_charge_that_is_likely_wasted_is_warned_of_before_it_is_made(text: str
     with warnings.catch_warnings():
         warnings.simplefilter("error", dpsql.WastedChargeWarning)
         with pytest.raises(dpsql.WastedChargeWarning, match=re.escape(words)):
-            session.sql(text)
+            session.sql(text, consent=True)
     assert session.budget.rho.spent == session.budget.rho.reserved == 0
     with pytest.warns(dpsql.WastedChargeWarning, match=re.escape(words)) as caught:
-        answer = session.sql(text)
+        answer = session.sql(text, consent=True)
     assert caught[0].filename == __file__
     assert [words in warning for warning in answer.warnings] == [True]
     assert f"warning: {answer.warnings[0]}" in repr(answer)
@@ -327,5 +327,38 @@ def test_the_clock_is_told_apart_to_the_second_and_no_finer() -> None:
 
 
 def test_a_query_that_groups_by_the_unit_is_not_told_to_spend_more() -> None:
-    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE")
+    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE", consent=True)
     assert answer.explanation == "No user stood out. Each is a single user: group by a column that many users share."
+
+
+# what lacks PRIVATE
+
+
+@pytest.mark.parametrize(
+    ("text", "follows"),
+    [
+        ("SELECT AVG(dwell) FROM reads", True),
+        ("SELECT COUNT(*), SUM(dwell) AS s FROM reads WHERE article = 'a'", True),
+        ("SELECT AVG(ms) FROM reads", False),  # without bounds, as is the range of a row
+        ("SELECT STDDEV(dwell) FROM reads", False),
+        ("SELECT AVG(dwell) FROM reads LIMIT 1", False),
+    ],
+)
+def test_a_total_that_has_its_bounds_lacks_only_private(text: str, follows: bool) -> None:
+    rows = "CREATE TABLE reads AS SELECT i AS user_id, 'a' AS article, i % 9 AS dwell, i AS ms FROM range(3000) t(i)"
+    table = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"max": 600}})
+    session = session_on(shared(rows), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}))
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(text)
+    assert (caught.value.hint == "End the query with PRIVATE.") is follows
+    _, _, total = str(caught.value.hint).partition("Ask for a total: ")
+    assert len(session.sql(total or f"{text} PRIVATE")) == 1
+
+
+@pytest.mark.parametrize("text", ["SELECT artcle FROM reads", "SELECT upper(r.artcle), 1 FROM reads r"])
+def test_a_misspelt_column_of_rows_is_named(text: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over({"a": 9000}).sql(text)
+    assert caught.value.code == "not-private"
+    assert "There is no column artcle here. Did you mean article? Ask for" in str(caught.value.hint)
+    assert "SELECT article, " in str(caught.value.hint)
