@@ -367,7 +367,8 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
 def count_left_out(plan: Plan, released: Release) -> int:
     """Return how many released rows HAVING leaves out."""
     uncut = replace(plan, query=replace(plan.query, order=(), limit=None))
-    return released.canonical.num_rows - present(uncut, released.canonical, terms=released.terms)[0].num_rows
+    table, _ = present(uncut, released.canonical, terms=released.terms)
+    return int(released.canonical.num_rows - table.num_rows)
 
 
 def _show_measure(
