@@ -125,6 +125,14 @@ def test_a_smaller_bound_of_what_ranks_is_named_with_what_is_needed_then(measure
         assert re.search(rf"needs (a sum of )?about {said[1]}\b", session.explain(changed).needs)
 
 
+def test_an_answer_says_how_many_rows_having_left_out() -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > {} TOP 3 PRIVATE {}"
+    with session_over({"a": 9000, "b": 8000, "c": 3000}) as session:
+        for least, limit, said in ((5000, "", "1 row"), (8500, "", "2 rows"), (5000, "LIMIT 1", "1 row"), (0, "", "")):
+            answer = session.sql(text.format(least, limit))
+            assert answer.explanation == (said and f"HAVING left out {said}.")
+
+
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
     session = session_on(shared("CREATE TABLE reads AS SELECT 1 AS user_id, DATE '2026-01-01' AS day"))
     said = session.sql("SELECT day FROM reads GROUP BY day TOP 5 PRIVATE").explanation
