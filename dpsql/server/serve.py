@@ -246,8 +246,8 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
         missing = error.name
     except OSError as error:
         # in the words of the system on each surface: asyncio has others
-        is_unknown = isinstance(error, socket.gaierror) or error.errno is None
-        words = "the host is unknown" if is_unknown else os.strerror(error.errno)
+        known = None if isinstance(error, socket.gaierror) else error.errno
+        words = "the host is unknown" if known is None else os.strerror(known)
         reason = f"The server cannot listen on this address: {words}."
         hint = "End the process that listens there, or set another address in [server] of the policy."
         place = f"server.{name} ({address[0]}:{address[1]})"
