@@ -267,6 +267,12 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
     """
     grant, total = policy.budget, Terms.of_total(policy).budget
     limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.has_share}
+    if limits and UNLISTED not in policy.analysts:
+        reason = (
+            "[analysts] has no default: a name that is not listed, such as a misspelt one, may spend the whole total."
+        )
+        hint = "Write [analysts.default] with enabled = false, or with an epsilon."
+        yield Finding("no-default-analyst", "analysts", reason, hint)
     pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
     for one, other in pairs:
         first, second = limits[one], limits[other]

@@ -241,6 +241,15 @@ def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -
     assert not set(codes) & set(found(text + settings))
 
 
+def test_a_policy_of_listed_analysts_alone_is_doubted(folder: Path) -> None:
+    text = POLICY.partition("[tables.orders]")[0].replace(', "author_id"', "") + "[analysts.ana]\nepsilon = 1\n"
+    (folder / "policy.toml").write_text(text)
+    (found,) = facts(folder, "--db", "events.duckdb")["findings"]
+    assert (found["code"], "misspelt" in found["message"]) == ("no-default-analyst", True)
+    (folder / "policy.toml").write_text(f"{text}[analysts.default]\nenabled = false\n")
+    assert facts(folder, "--db", "events.duckdb")["findings"] == []
+
+
 def test_a_policy_without_doubts(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
     assert facts(folder, "--db", "events.duckdb")["warnings"] == []

@@ -132,3 +132,20 @@ def test_due_tells_by_its_exit_code_and_goes_on_after_a_failure(folder: Path) ->
 def test_refusals_have_codes(folder: Path, words: tuple[str, ...], code: int, name: str) -> None:
     found, _, error = publish(folder, *words)
     assert (found, f"[{name}]" in error) == (code, True)
+
+
+def test_a_misspelt_account_is_not_charged(folder: Path) -> None:
+    listed = f"{POLICY}[analysts.alice]\nepsilon = 5\n[analysts.default]\nepsilon = 5\n"
+    (folder / "policy.toml").write_text(listed)
+    code, out, error = publish(folder, "weekly", "--sql", ASK, "--yes", "--account", "alcie")
+    assert (code, out, "[analyst-unknown]" in error, "Did you mean alice?" in error) == (2, "", True, True)
+    assert dpsql_command("bounds", "reads", "--yes", "--account", "ALICE", "--db", "data.duckdb", cwd=folder)[0] == 2
+    assert publish(folder, "--due", "--account", "alcie")[0] == 2
+    code, _, error = publish(folder, "weekly", "--sql", ASK, "--yes", "--account", "reports")
+    assert (code, error.count("who has the share of default")) == (0, 1)
+    assert publish(folder, "weekly", "--refresh", "--yes")[::2] == (0, "")  # the account is known from the ledger
+    code, _, error = dpsql_command("query", ASK, "--analyst", "alcie", "--db", "data.duckdb", cwd=folder)
+    assert (code, "Did you mean alice?" in error) == (0, True)
+    for name, words in [("alcei", "No query was run under this name. Did you mean alice?"), ("reports", "")]:
+        code, _, error = dpsql_command("budget", "--analyst", name, cwd=folder)
+        assert (code, words in error, bool(error)) == (0, True, bool(words))
