@@ -9,7 +9,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import wraps
@@ -30,6 +31,7 @@ from dpsql.errors import (
 )
 
 if TYPE_CHECKING:
+    from dpsql.policy import DatabaseUrl
     from dpsql.report.policy_check import Check
 
 PATH = click.Path(path_type=Path)
@@ -390,8 +392,21 @@ def _confirm(question: str) -> None:
 
 
 _LEDGER = click.argument(
-    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
+    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the policy."
 )
+
+
+@contextmanager
+def _find_ledger(ledger: str | None, policy: Path | None) -> Iterator[str | Path | DatabaseUrl]:
+    """Find a ledger that exists, for a command that makes none."""
+    from dpsql.curator import find_ledger
+
+    try:
+        yield ledger or find_ledger(policy)
+    except LedgerError as error:
+        if error.code == "not-a-ledger" and ledger:
+            error.hint = "Name the file of a ledger, or the policy that names it: --policy FILE."
+        raise
 
 
 @click.group(name="ledger", no_args_is_help=True)
@@ -401,22 +416,26 @@ def ledger_app() -> None:
 
 @ledger_app.command()
 @_LEDGER
-def verify(ledger: str | None) -> None:
+@POLICY
+def verify(ledger: str | None, *, policy: Path | None) -> None:
     """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
-    from dpsql.curator import find_ledger, verify_ledger
+    from dpsql.curator import verify_ledger
 
-    found = verify_ledger(ledger or find_ledger(None))
+    with _find_ledger(ledger, policy) as place:
+        found = verify_ledger(place)
     click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
 @ledger_app.command()
 @_LEDGER
-def export(ledger: str | None) -> None:
+@POLICY
+def export(ledger: str | None, *, policy: Path | None) -> None:
     """Write every event as one line of JSON, oldest first."""
-    from dpsql.curator import find_ledger, read_history
+    from dpsql.curator import read_history
 
-    for event in read_history(ledger or find_ledger(None)):
-        click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
+    with _find_ledger(ledger, policy) as place:
+        for event in read_history(place):
+            click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 
 @ledger_app.command()
@@ -474,7 +493,8 @@ def grant(  # noqa: PLR0913 - the options of the command
             hint = "Give --epsilon and --delta, or leave the ledger out and give --policy."
             raise UsageError("grant-terms", "It is not clear what is granted.", hint=hint)
         budget = Budget(epsilon, delta, period=period, periods=periods)
-        before, now = raise_total(ledger, budget, note=note)
+        with _find_ledger(ledger, policy) as place:
+            before, now = raise_total(place, budget, note=note)
         total = ApproximateDP(budget.epsilon, budget.delta)
     when = "" if now is None else f" {describe_periods(now)}"
     click.echo(f"The total was {before} and is {total}{when}.")
@@ -504,16 +524,17 @@ def data_app() -> None:
 
 @data_app.command()
 @_LEDGER
+@POLICY
 @click.option("--note", required=True, help="Reason, recorded in the ledger.")
-def bump(ledger: str | None, *, note: str) -> None:
+def bump(ledger: str | None, *, policy: Path | None, note: str) -> None:
     """Increment the data version.
 
     Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
     """
     from dpsql.curator import bump as bump_version
-    from dpsql.curator import find_ledger
 
-    click.echo(f"The data version is {bump_version(ledger or find_ledger(None), note=note)}.")
+    with _find_ledger(ledger, policy) as place:
+        click.echo(f"The data version is {bump_version(place, note=note)}.")
 
 
 _NAME = click.argument("name", help="User name; the policy uses it as the name of the analyst.")
