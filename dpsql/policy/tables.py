@@ -18,7 +18,7 @@ from dpsql.dialects import CsvFormat, write_name
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.csv_format import GivenFormat, check_csv
 from dpsql.policy.source import DataSource
-from dpsql.policy.toml import Section
+from dpsql.policy.toml import Section, quote
 from dpsql.policy.validation import (
     METADATA,
     SourceUrl,
@@ -485,8 +485,6 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 def _read_table(section: Section, folder: Path, *, name: str) -> Table:
     for key in ("privacy_units", "privacy_unit"):
         units = section.values.get(key)
-        if key == "privacy_units" and isinstance(units, str):
-            units = [units]
         if isinstance(units, list):
             raise refuse_shared_rows(units, table=name, place=section.where(key))
     section.only("privacy_unit", "link", "public", "columns", "source", "csv", *_OF_UNITS, *_OPTIONAL)
@@ -647,8 +645,10 @@ def refuse_shared_rows(units: Sequence[object], *, table: str = "messages", plac
     of units. What each unit adds could be bounded for both only if the rows of one person did not depend on those of
     others, which sampling or weighing rows by both does.
     """
-    named = [unit for unit in units if isinstance(unit, str)]
-    names = named if len(named) > 1 else ["sender", "receiver"]
+    names = [unit for unit in units if isinstance(unit, str)]
+    if len(units) <= 1:
+        reason, named = "The privacy unit is one column, in text and not in a list.", quote((*names, "user_id")[0])
+        return PolicyError("policy-type", reason, hint=f"Write privacy_unit = {named}.", place=place)
     source, left_out = ".".join(map(write_name, table.split("."))), ", ".join(map(write_name, names))
     parts = [
         f"SELECT {write_name(name)} AS person, '{name.replace(chr(39), chr(39) * 2)}' AS role, "  # noqa: S608 - a hint
