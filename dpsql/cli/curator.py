@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpsql.policy import DatabaseUrl
     from dpsql.report.policy_check import Check
 
-PATH = click.Path(path_type=Path)
+PATH = click.Path(readable=False, path_type=Path)  # what opens the file says why it cannot
 POLICY = click.option("--policy", type=PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here.")
 NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
 DATABASE = click.option("--db", type=PATH, help=f"DuckDB database file; {NO_FILE}")
@@ -91,7 +91,6 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
     The command reads no rows but those of CSV files, to guess their format and the types of their columns.
     """
     from dpsql.curator import write_starter
-    from dpsql.display import replace_unprintable
 
     pairs = [option.partition("=") for option in options]
     if not all(name and sign for name, sign, _ in pairs):
@@ -118,7 +117,7 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
         if starter.first_query is not None:
             lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
     for line in lines:
-        click.echo(replace_unprintable(line), err=output == _STDOUT)
+        _echo(line, err=output == _STDOUT)
 
 
 def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> None:
@@ -151,7 +150,6 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
     stored beside the data, and queries read them instead of the rows.
     """
     from dpsql import curator
-    from dpsql.display import replace_unprintable
 
     outcomes = {
         "current": "is already materialized",
@@ -159,7 +157,7 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
         "made": "is materialized: all of it was written",
     }
     for name, result in curator.materialize(policy, table, database=db, url=url, again=again).items():
-        click.echo(replace_unprintable(f"{name} {outcomes[result]}."))
+        _echo(f"{name} {outcomes[result]}.")
 
 
 @click.command()
@@ -267,7 +265,6 @@ def bounds(  # noqa: PLR0913 - the options of the command
     part of the budget. The price is shown first.
     """
     from dpsql.curator import plan_bounds
-    from dpsql.display import replace_unprintable
     from dpsql.policy import default_policy
     from dpsql.policy.toml import check_writable, write_bounds
     from dpsql.quantities import Epsilon
@@ -280,13 +277,12 @@ def bounds(  # noqa: PLR0913 - the options of the command
         if not no_write:
             # Before anything is charged: bounds that cannot be written would have been paid for and lost.
             check_writable(place, plan.table, bounds=plan.example)
-        click.echo(replace_unprintable(plan.describe_price()))
+        _echo(plan.describe_price())
         plan.check_budget()
         if not yes:
             _confirm(_CHARGE)
         found = plan.draw()
-    for line in str(found).splitlines():
-        click.echo(replace_unprintable(line))
+    _echo(str(found))
     if found.new and not no_write:
         write_bounds(place, found.table, bounds=found.new)
         click.echo(f"Wrote them into {place}. Open sessions keep the earlier bounds; a server reads them on SIGHUP.")
@@ -376,11 +372,12 @@ def _publish_due(policy: Path | None, db: Path | None, *, account: str | None, y
         raise click.exceptions.Exit(find_exit_code(next(iter(errors.values()))))
 
 
-def _echo(line: str, *, err: bool = False) -> None:
-    """Write a line, which may hold names of the policy or of a ledger."""
+def _echo(text: str, *, err: bool = False) -> None:
+    """Write lines, which may hold names of the policy or of a ledger."""
     from dpsql.display import replace_unprintable
 
-    click.echo(replace_unprintable(line), err=err)
+    for line in text.split("\n"):
+        click.echo(replace_unprintable(line), err=err)
 
 
 def _confirm(question: str) -> None:

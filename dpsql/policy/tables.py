@@ -37,6 +37,7 @@ from dpsql.policy.validation import (
     fold,
     is_source_url,
     optional_count,
+    suggest_name,
     wrong_type,
 )
 from dpsql.quantities import Number, exact
@@ -373,12 +374,10 @@ class PrivateTable:
         fill(self, not_null=check_not_null(not_null, self.columns))
         fill(self, budget_by=check_budget_by(budget_by, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
-            raise PolicyError(
-                "policy-columns",
-                f'The list does not contain the privacy unit "{privacy_unit}".',
-                hint="Add it to the list; counting distinct units needs it.",
-                place="columns",
-            )
+            reason = f'The list does not contain the privacy unit "{privacy_unit}".'
+            near = suggest_name(privacy_unit, self.columns)
+            hint = f"{near}{'If not, add' if near else 'Add'} it to the list; counting distinct units needs it."
+            raise PolicyError("policy-columns", reason, hint=hint, place="columns")
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -31,6 +31,7 @@ from dpsql.report.balance import Spending, compute_balance
 from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
 
+_PAIR = 2
 _ALERTED = Fraction(4, 5)  # of a limit
 
 
@@ -218,11 +219,12 @@ def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, s
     for path, at in facts.changed.items():
         written = datetime.fromtimestamp(at, UTC)
         if written > facts.began:
+            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             reason = (
                 f"{path.name} was written or replaced on {written:%Y-%m-%d %H:%M} UTC, after data version "
-                f"{facts.data_version} began: questions that were asked before are answered from the rows of then."
+                f"{facts.data_version} began: questions that were asked before are answered from the rows of then. "
+                f"{hint}"
             )
-            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             yield Finding("data-changed", "source", reason, hint)
 
 
@@ -291,6 +293,15 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
         hint = f"Lower the {what} of one of them, so that both fit into the total."
         severity = "warning" if is_said or one == other else "error"
         yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
+    sums = sum(each.refundable for each in limits.values()), sum(each.permanent for each in limits.values())
+    over = [*map(operator.gt, sums, (total.refundable, total.permanent))]
+    if any(over) and len(limits) > _PAIR:
+        what = total.certificate.currencies[0 if over[0] else 1]
+        reason = (
+            f"The limits of all {len(limits)} analysts together are more {what} than there is: who asks last may get "
+            "less than their limit."
+        )
+        yield Finding("shares-sum", "analysts", reason, "Lower the epsilon of analysts, or raise that of [budget].")
 
 
 def _name_analyst(name: str) -> str:
