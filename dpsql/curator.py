@@ -158,7 +158,7 @@ def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Findi
     from dpsql.report.policy_check import LedgerFacts, lint_ledger
 
     place = policy.ledger
-    if place is None or str(place) == IN_MEMORY or not (is_url(place) or Path(str(place)).exists()):
+    if place is None or str(place) == IN_MEMORY:
         return
     try:
         record = reopen_ledger(place)

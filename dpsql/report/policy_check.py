@@ -253,6 +253,12 @@ def _check_settings(policy: Policy) -> Iterator[Finding]:
     if budget.epsilon.value > _LARGE_EPSILON:
         reason = f"epsilon {budget.epsilon} is a weak guarantee: 1 is a strong one."
         yield Finding("large-epsilon", "budget.epsilon", reason, "Write epsilon = 1.")
+    if budget.period is not None and budget.periods is None:
+        reason = (
+            "The budget is granted again in each period WITHOUT END: what all answers together reveal of a unit has no "
+            "limit."
+        )
+        yield Finding("no-end", "budget.period", reason, "Write periods = 12, or as many as are meant.")
     if policy.limits.share_replays:
         reason = "share_replays: one draw answers a question for all analysts, and each is charged in full for it."
         yield Finding("share-replays", "limits.share_replays", reason, "Leave share_replays out.")

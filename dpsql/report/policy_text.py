@@ -15,6 +15,10 @@ from dpsql.policy.validation import is_csv
 from dpsql.report.policy_check import Check, CheckedTable
 
 _WIDTH = 100
+_NO_WARNINGS = (
+    'No warnings. You must judge what a schema cannot say: see "Decide, table by table" in '
+    "docs/how-to/write-a-policy.md."
+)
 _TAKEN = {
     "files": "It opens no file but the policy's, its scratch folder, Python's and the system's libraries (Landlock).",
     "network": "It has no network.",
@@ -75,7 +79,7 @@ def describe_policy(check: Check) -> list[str]:
             ),
             *_list_measures(check.catalog_confinement, _CATALOG_TAKEN, lacking=_CATALOG_LACKING),
         ]
-    parts["LOOK AGAIN"] = warnings or ["No warnings. You must judge what a schema cannot say: see dpsql init."]
+    parts["LOOK AGAIN"] = warnings or [_NO_WARNINGS]
     lines: list[str] = []
     for title, paragraphs in parts.items():
         lines.append(title)

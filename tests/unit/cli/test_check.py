@@ -203,15 +203,16 @@ def test_findings_have_codes_places_and_hints(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "codes"),
     [
-        ("", ["no-ledger", "large-delta", "large-epsilon", "share-replays", "no-time-limit", "many-rows"]),
+        ("", ["no-ledger", "large-delta", "large-epsilon", "no-end", "share-replays", "no-time-limit", "many-rows"]),
         ("dwell = {max = 9, each = {min = 0, max = 10}}", ["bounds-contradict"]),
         ("dwell = {max = 9999999}", ["bounds-no-min"]),
     ],
 )
 def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -> None:
     """A policy in which each hint was followed has no such finding."""
-    text = '[budget]\nepsilon = 11\ndelta = 1e-5\n[limits]\nshare_replays = true\n[engine]\nisolation = "process"\n'
-    text += '[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n[tables.t.bounds]\nrows = 2000\n'
+    text = '[budget]\nepsilon = 11\ndelta = 1e-5\nperiod = "1h"\n[limits]\nshare_replays = true\n'
+    text += '[engine]\nisolation = "process"\n[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n'
+    text += "[tables.t.bounds]\nrows = 2000\n"
     with duckdb.connect(str(folder / "events.duckdb")) as connection:
         connection.execute("CREATE TABLE t(u INT, dwell INT)")
 
@@ -228,6 +229,8 @@ def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -
             text = hint.removeprefix("Write ").removesuffix(" at the top of the policy.") + "\n" + text
         elif code == "no-time-limit":
             text = text.replace("[engine]\n", "[engine]\n" + hint.removeprefix("Write ").partition(" below")[0] + "\n")
+        elif code == "no-end":
+            text = text.replace("period =", f"{hint.removeprefix('Write ').partition(',')[0]}\nperiod =")
         elif code == "share-replays":
             text = text.replace("share_replays = true\n", "")
         elif code == "bounds-no-min":
@@ -253,7 +256,22 @@ def test_a_policy_of_listed_analysts_alone_is_doubted(folder: Path) -> None:
 def test_a_policy_without_doubts(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
     assert facts(folder, "--db", "events.duckdb")["warnings"] == []
-    assert "No warnings." in checked(folder)
+    assert one_line(checked(folder)).endswith(
+        'No warnings. You must judge what a schema cannot say: see "Decide, table by table" in '
+        "docs/how-to/write-a-policy.md."
+    )
+    assert "\n## Decide, table by table\n" in (DOCS / "how-to" / "write-a-policy.md").read_text()
+
+
+def test_a_ledger_that_was_deleted_is_an_error(folder: Path) -> None:
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    (folder / "ledger.sqlite").unlink()
+    for command in ("check", "promise", "ledger verify ledger.sqlite"):
+        code, out, err = dpsql_command(*command.split(), cwd=folder)
+        assert (code, out) == (7, b"")
+        assert "[ledger-rolled-back]" in err
+    (folder / "ledger.sqlite.mark").unlink()
+    assert dpsql_command("check", cwd=folder)[0] == 0
 
 
 def test_large_parameters_and_no_ledger_are_doubted(folder: Path) -> None:

@@ -12,6 +12,7 @@ from support.session_kit import rebuilt, seeded, session_on, shared, values_rows
 import dpsql
 from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
+from dpsql.sql.ir.measures import Aggregate
 
 FLAT = {f"page {at}": 60 for at in range(30)}
 NAMES = "SELECT article AS page FROM reads GROUP BY article TOP 10 PRIVATE"
@@ -30,17 +31,24 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
     answer = seeded(session_over(FLAT), 1).sql(NAMES)
     assert len(answer) == 0
     found = re.fullmatch(
-        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users more than the "
-        r"1,001st largest page, if there is one "
-        r"\(with max_groups_contributed = 3 about ([\d,]+), with epsilon = 0\.0856 about ([\d,]+)\)\. "
+        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users if each "
+        r"user is in no other page, and at most about ([\d,]+) more than the 1,001st largest page, if there is one "
+        r"\(with max_groups_contributed = 3 about ([\d,]+) to ([\d,]+), with epsilon = 0\.0856 about ([\d,]+) to "
+        r"([\d,]+)\)\. "
         r"To see more: raise epsilon, ask for fewer keys at a higher epsilon, set a bound, name a domain or group by "
         r"something coarser than page\.",
         answer.explanation,
     )
     assert found
-    need, bounded, dearer = (int(number.replace(",", "")) for number in found.groups())
-    assert bounded < need
-    assert dearer < need
+    need, most, *others = (int(number.replace(",", "")) for number in found.groups())
+    assert need < most
+    assert all(other < need for other in others[::2])
+    assert all(other < most for other in others[1::2])
+    explained = str(session_over(FLAT).explain(NAMES))
+    for pattern, number in ((r"weight of ([\d.]+)", need), (r"threshold +\|? *([\d.]+) units", most)):
+        written = re.search(pattern, explained)
+        assert written
+        assert round(float(written[1])) == number
 
 
 @pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0856"])
@@ -67,12 +75,39 @@ def test_an_empty_answer_of_rows_says_what_counting_users_would_need() -> None:
     session = session_over(FLAT)
     rows = NAMES.replace("page", "page, COUNT(*, contribution_bounds_per_group => (0, 5)) AS n", 1)
     said = session.sql(rows).explanation
-    needed = re.search(r"Ranked by COUNT\(DISTINCT user_id\), a page needs about ([\d,]+) users more", said)
+    needed = re.search(
+        r"Ranked by COUNT\(DISTINCT user_id\), a page needs about ([\d,]+) users .*: end .* with (.*)\.", said
+    )
     assert needed
-    assert f"a page needs about {needed[1]} users more" in session.sql(NAMES).explanation
+    by_users = session.explain(rows.replace("TOP 10 PRIVATE", needed[2].partition(". ")[0]))
+    assert by_users.query.measures[0].aggregate is Aggregate.UNITS
+    assert f"a page needs about {needed[1]} users " in by_users.needs
     assert f"about {needed[1]} rows" not in said
     few = session_over(FLAT, population=200).sql(f"{rows} WITH (consent = true)").explanation
     assert "Ranked by" not in few
+
+
+@pytest.mark.parametrize(
+    ("measure", "change"),
+    [
+        ("COUNT(*)", "max_rows_contributed = 3"),
+        ("COUNT(*) FILTER (WHERE user_id > 0)", "max_rows_contributed = 3"),
+        ("COUNT(DISTINCT user_id % 9)", "max_items_contributed = 3"),
+        ("COUNT(*, contribution_bounds_per_group => (0, 8))", "COUNT(*, contribution_bounds_per_group => (0, 3))"),
+        ("SUM(points)", "SUM(points, contribution_bounds_per_group => (0, 125))"),
+        ("AVG(points)", "max_rows_contributed = 3"),
+    ],
+)
+def test_a_smaller_bound_of_what_ranks_is_named_with_what_is_needed_then(measure: str, change: str) -> None:
+    bounds = {"rows": 18, "points": {"max": 500, "each": {"min": 0, "max": 100}}}
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", bounds=bounds)})
+    rows = "SELECT i AS user_id, 'page ' || i % 9 AS page, 1e0 AS points FROM range(90) t(i)"
+    text = f"SELECT page, {measure} AS n FROM reads GROUP BY page TOP 10 PRIVATE"
+    with session_on(shared(f"CREATE TABLE reads AS {rows}"), policy) as session:
+        said = re.search(rf"with {re.escape(change)} about ([\d,]*\d)", session.sql(text).explanation)
+        assert said
+        changed = f"{text} WITH ({change})" if " = " in change else text.replace(measure, change)
+        assert re.search(rf"needs (a sum of )?about {said[1]}\b", session.explain(changed).needs)
 
 
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
