@@ -299,8 +299,8 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
         hint = f"Lower the {what} of one of them, so that both fit into the total."
         severity = "warning" if is_said or one == other else "error"
         yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
-    sums = sum(each.refundable for each in limits.values()), sum(each.permanent for each in limits.values())
-    over = [*map(operator.gt, sums, (total.refundable, total.permanent))]
+    refundable = sum(each.refundable for each in limits.values())
+    over = [refundable > total.refundable, sum(each.permanent for each in limits.values()) > total.permanent]
     if any(over) and len(limits) > _PAIR:
         what = total.certificate.currencies[0 if over[0] else 1]
         reason = (
