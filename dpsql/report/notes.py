@@ -6,6 +6,7 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
@@ -21,7 +22,15 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
-from dpsql.report.consent import Reach, describe_key, has_consent, is_admitted, warn_of_reach
+from dpsql.report.consent import (
+    Reach,
+    describe_key,
+    describe_single,
+    groups_by_unit,
+    has_consent,
+    is_admitted,
+    warn_of_reach,
+)
 from dpsql.sql.analysis.known_values import is_time_bucket
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, StatedBounds
 from dpsql.sql.ir.statements import Explained, Option, Output, PrivateQuery
@@ -58,7 +67,7 @@ def explain_short_answer(
         lead = f"Only {returned} of {plan.k} {many} stood out, or there are no more."
     if plan.query.partitions is not None and returned:
         lead = f"In some partitions fewer than {plan.k} {many} stood out, or there are no more."
-    if _groups_by_unit(plan.query):
+    if groups_by_unit(plan.query):
         return f"No {singular} stood out. Each is a single {noun}: group by a column that many {units} share."
     if plan.spec.rows.known:
         least = None if plan.record.evidence is None else plan.record.evidence(plan.request)
@@ -80,6 +89,11 @@ def explain_short_answer(
     elif plan.population and need.units > plan.population:
         of_all = f"; there are about {plan.population:,} in all"
     return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}.{ranked} To see more: {listed}."
+
+
+def _propose_coarser(singular: str) -> str:
+    """Return the advice to group by fewer keys: coarser than decade, where one key is a value of decade."""
+    return f"group by something coarser than {re.sub('^(?:value|combination) of ', '', singular)}"
 
 
 def describe_need(plan: Plan) -> str:
@@ -135,11 +149,6 @@ def _describe_need_of_units(plan: Plan, *, terms: Terms, salts: tuple[int, int])
         else f": end the query with ORDER BY {by} DESC TOP {query.clause.k} PRIVATE"
     )
     return f" Ranked by {by}, {need}{order}." if need else ""
-
-
-def _groups_by_unit(query: PrivateQuery) -> bool:
-    """Return whether a key is the privacy unit itself, cast or not, so that no group has two."""
-    return strip_casts(query.unit) in map(strip_casts, query.keys)
 
 
 def _find_variants(
@@ -216,7 +225,7 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
     if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
         is_dated = is_time_bucket(plan.query.keys[0])
         yield "write ALL PRIVATE with the first and last date in WHERE" if is_dated else "name a domain"
-    yield f"group by something coarser than {singular}"
+    yield _propose_coarser(singular)
 
 
 def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
@@ -227,12 +236,8 @@ def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
     query, rows, listed = plan.query, plan.spec.rows, _count_listed(plan.query)
     need = None if listed is None else plan.need  # it takes longer to predict than the rest of the plan
     warnings = []
-    if _groups_by_unit(query):
-        noun = unit_noun(query.unit_name)
-        warnings.append(
-            f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
-            f"{plural(noun)} share."
-        )
+    if groups_by_unit(query):
+        warnings.append(describe_single(query))
     # One unit alone never stands out. A need is an amount of its measure, to which each unit adds at most the width.
     if listed is not None and listed < (2 if need is None else need.units / need.measure.width):
         noun = unit_noun(query.unit_name)

@@ -51,6 +51,21 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
         assert round(float(written[1])) == number
 
 
+@pytest.mark.parametrize(
+    ("key", "noun", "coarser"),
+    [
+        ("article AS articles", "value of articles", "articles"),
+        ("article AS addresses", "value of addresses", "addresses"),
+        ("length(article) AS seconds", "value of seconds", "seconds"),
+        ("article AS page, article || 'x' AS twice", "combination of page and twice", "page and twice"),
+    ],
+)
+def test_advice_has_no_plural_as_one_key(key: str, noun: str, coarser: str) -> None:
+    said = session_over(FLAT).sql(f"SELECT {key} FROM reads GROUP BY ALL TOP 10 PRIVATE").explanation
+    assert f"a {noun} needs about" in said
+    assert said.endswith(f"group by something coarser than {coarser}.")
+
+
 @pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0856"])
 def test_an_option_that_is_proposed_works_and_needs_what_was_said(option: str) -> None:
     session = session_over(FLAT)
@@ -108,6 +123,14 @@ def test_a_smaller_bound_of_what_ranks_is_named_with_what_is_needed_then(measure
         assert said
         changed = f"{text} WITH ({change})" if " = " in change else text.replace(measure, change)
         assert re.search(rf"needs (a sum of )?about {said[1]}\b", session.explain(changed).needs)
+
+
+def test_an_answer_says_how_many_rows_having_left_out() -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > {} TOP 3 PRIVATE {}"
+    with session_over({"a": 9000, "b": 8000, "c": 3000}) as session:
+        for least, limit, said in ((5000, "", "1 row"), (8500, "", "2 rows"), (5000, "LIMIT 1", "1 row"), (0, "", "")):
+            answer = session.sql(text.format(least, limit))
+            assert answer.explanation == (said and f"HAVING left out {said}.")
 
 
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
@@ -249,10 +272,10 @@ def test_a_charge_that_is_likely_wasted_is_warned_of_before_it_is_made(text: str
     with warnings.catch_warnings():
         warnings.simplefilter("error", dpsql.WastedChargeWarning)
         with pytest.raises(dpsql.WastedChargeWarning, match=re.escape(words)):
-            session.sql(text)
+            session.sql(text, consent=True)
     assert session.budget.rho.spent == session.budget.rho.reserved == 0
     with pytest.warns(dpsql.WastedChargeWarning, match=re.escape(words)) as caught:
-        answer = session.sql(text)
+        answer = session.sql(text, consent=True)
     assert caught[0].filename == __file__
     assert [words in warning for warning in answer.warnings] == [True]
     assert f"warning: {answer.warnings[0]}" in repr(answer)
@@ -319,5 +342,38 @@ def test_the_clock_is_told_apart_to_the_second_and_no_finer() -> None:
 
 
 def test_a_query_that_groups_by_the_unit_is_not_told_to_spend_more() -> None:
-    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE")
+    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE", consent=True)
     assert answer.explanation == "No user stood out. Each is a single user: group by a column that many users share."
+
+
+# what lacks PRIVATE
+
+
+@pytest.mark.parametrize(
+    ("text", "follows"),
+    [
+        ("SELECT AVG(dwell) FROM reads", True),
+        ("SELECT COUNT(*), SUM(dwell) AS s FROM reads WHERE article = 'a'", True),
+        ("SELECT AVG(ms) FROM reads", False),  # without bounds, as is the range of a row
+        ("SELECT STDDEV(dwell) FROM reads", False),
+        ("SELECT AVG(dwell) FROM reads LIMIT 1", False),
+    ],
+)
+def test_a_total_that_has_its_bounds_lacks_only_private(text: str, follows: bool) -> None:
+    rows = "CREATE TABLE reads AS SELECT i AS user_id, 'a' AS article, i % 9 AS dwell, i AS ms FROM range(3000) t(i)"
+    table = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"max": 600}})
+    session = session_on(shared(rows), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}))
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(text)
+    assert (caught.value.hint == "End the query with PRIVATE.") is follows
+    _, _, total = str(caught.value.hint).partition("Ask for a total: ")
+    assert len(session.sql(total or f"{text} PRIVATE")) == 1
+
+
+@pytest.mark.parametrize("text", ["SELECT artcle FROM reads", "SELECT upper(r.artcle), 1 FROM reads r"])
+def test_a_misspelt_column_of_rows_is_named(text: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over({"a": 9000}).sql(text)
+    assert caught.value.code == "not-private"
+    assert "There is no column artcle here. Did you mean article? Ask for" in str(caught.value.hint)
+    assert "SELECT article, " in str(caught.value.hint)
