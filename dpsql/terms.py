@@ -86,6 +86,12 @@ class Terms:
         return not self.limits.share_replays
 
     @property
+    def whose(self) -> str:
+        """What percentages are of: the budget, or the share of an account with a limit below it."""
+        own = self.account
+        return "the budget" if own is None or own.budget == self.budget else f"the share of {own.name}"
+
+    @property
     def has_share(self) -> bool:
         """Whether the analyst may run queries that are charged."""
         return self.account is None or self.account.budget.refundable > 0
