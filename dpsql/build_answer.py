@@ -79,14 +79,12 @@ def build_answer(
     query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute(tables, own.evaluator)
-    measures, computed = list[MeasureColumns](), list[int]()
-    if shows_noise:
-        measures, computed = _describe_measures(view, parts, releases=releases, table=table)
+    measures = _describe_measures(view, parts, releases=releases, table=table) if shows_noise else []
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
         measures=measures,
-        computed=computed,
+        values=view.values,
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )
@@ -188,19 +186,15 @@ def _build_receipt(
 
 def _describe_measures(
     view: View, parts: Sequence[AnswerPart], *, releases: Sequence[planning.Release], table: pa.Table
-) -> tuple[list[MeasureColumns], list[int]]:
-    """Return the columns of the measures that an answer shows, with their noise, and further columns without keys."""
-    counts, averages, computed = list[MeasureColumns](), list[MeasureColumns](), list[int]()
+) -> list[MeasureColumns]:
+    """Return the columns of the measures that an answer shows, with their noise."""
+    counts, averages = list[MeasureColumns](), list[MeasureColumns]()
     for at, (part, released) in enumerate(zip(parts, releases, strict=True)):
         shown, around = view.find_columns(at, part.plan.query), table if view.has_outer_select else None
         counts += _describe_counts(part.plan, shown.measures, released=released)
-        if shown.computed:
-            averages += _describe_averages(part.plan, shown.averages, released=released, table=around)
-            averages += _describe_spreads(part.plan, shown.spreads, released=released, table=around)
-        computed += shown.computed
-    taken = {position for each in averages for position in each.columns}
-    measures = counts + averages
-    return measures, [position for position in computed if measures and position not in taken]
+        averages += _describe_averages(part.plan, shown.averages, released=released, table=around)
+        averages += _describe_spreads(part.plan, shown.spreads, released=released, table=around)
+    return counts + averages
 
 
 def _describe_counts(

@@ -33,7 +33,7 @@ from typing import cast
 from dpsql.sql.analysis.measure_forms import couple_measures, is_released_number
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.statements import OutputMeasure, PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, DOUBLE, NULL, TEXT, Family, Literal, Type, parse_type
 from dpsql.sql.lexer import ascii_lower
 

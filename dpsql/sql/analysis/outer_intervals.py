@@ -226,14 +226,12 @@ def _add_union_ends(node: Tree, union: Tree, columns: OuterColumns) -> tuple[int
     leaves = _list_leaves(union, ctes if union is node else enter_ctes(union, ctes))
     if leaves is None or not all(_write_stars(leaf, columns, seen) for leaf, seen in leaves):
         return ()
-    own = [
-        _find_ends(leaf, columns, seen, of_measures=True) if is_row_for_row(leaf) else {} for leaf, seen in leaves
-    ]
+    own = [_find_ends(leaf, columns, seen, of_measures=True) if is_row_for_row(leaf) else {} for leaf, seen in leaves]
     wanted = sorted({at for each in own for at in each})
     if union is not node and not _write_stars(node, columns, ctes):
         return ()
     names = columns.list_query(union, ctes) or []
-    null = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "NULL_LITERAL", "text": ""}}
+    null: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "NULL_LITERAL", "text": ""}}
     for (leaf, _), ends in zip(leaves, own, strict=True):
         for at in wanted:
             pair = zip(ends.get(at) or [null, null], ("low", "high"), strict=True)
@@ -262,15 +260,18 @@ def _list_leaves(node: Tree, ctes: CTEs) -> list[tuple[Tree, CTEs]] | None:
 
 
 def _write_stars(node: Tree, columns: OuterColumns, ctes: CTEs) -> bool:
-    """Write the columns of FROM in place of stars in a SELECT; return False where they are not known."""
-    items = cast("list[Tree]", node["select_list"])
-    if not any(read_kind(item) == "STAR" for item in items):
-        return True
-    listed = columns.list_query({**node, "select_list": [each for each in items if read_kind(each) == "STAR"]}, ctes)
-    names = [ascii_lower(each.name) for each in listed or ()]
-    if listed is None or len(set(names)) < len(names) or len(items) > 1:
+    """Write the columns of FROM in place of stars in a SELECT; return False where they are not known, or of a join."""
+    items, written = cast("list[Tree]", node["select_list"]), list[Tree]()
+    stars = [item for item in items if read_kind(item) == "STAR"]
+    if stars and read_kind(cast("Tree", node["from_table"])) == "JOIN":
         return False
-    items[:] = [_column(each.name) for each in listed]
+    for item in items:
+        listed = columns.list_query({**node, "select_list": [item]}, ctes) if item in stars else []
+        names = [ascii_lower(each.name) for each in listed or ()]
+        if listed is None or len(set(names)) < len(names):
+            return False
+        written += [_column(each.name) for each in listed] if item in stars else [item]
+    items[:] = written
     return True
 
 
