@@ -252,7 +252,7 @@ def test_explain_has_the_price_the_bins_and_the_interval_in_ranks(session: Sessi
     facts = dict(session.sql(f"EXPLAIN VERBOSE SELECT MEDIAN(dwell) FROM visits {WITH}").fetchall())
     words = facts["quantile MEDIAN(dwell)"]
     assert words.startswith("one of 601 bins from 0 to 600; a unit weighs as at most 5 rows; at most 47 rows from ")
-    assert "between the quantiles" in words
+    assert "at most 47 rows from the wanted rank with probability 0.95; NULL: too few users to tell" in words
     assert "NULL: too few users to tell" in words
     assert facts["items at most"].startswith("1 ")
     assert "dpsql_bin" in facts["engine SQL, quantiles"]
