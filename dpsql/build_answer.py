@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dpsql import engines
@@ -33,6 +34,7 @@ from dpsql.sql.ir.statements import Output
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_COUNT_NULLS = attrgetter("null_count")
 View = planning.ResultView | planning.OuterSelectView
 
 
@@ -88,7 +90,7 @@ def build_answer(
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )
-    is_dated = any(column.null_count for column in table.columns) and not view.has_outer_select
+    is_dated = any(map(_COUNT_NULLS, table.columns)) and not view.has_outer_select
     if not (ratio_ends or is_dated):
         return shown
     return show_columns(shown, ratio_ends=ratio_ends, dated=planning.find_dated(query) if is_dated else ())

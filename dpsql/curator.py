@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.connect import check_engine, name_ledger, open_budget, reopen_ledger, require_psycopg
-from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
+from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UngrantedBudgetWarning, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.policy import (
     IN_MEMORY,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.publications import Publication, PublicationPlan, PublicationRequest
     from dpsql.report.balance import Spending
-    from dpsql.report.policy_check import Check, Finding
+    from dpsql.report.policy_check import Check, Finding, LedgerState
     from dpsql.session import Session
     from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
@@ -148,6 +148,49 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     return _refuse_errors(replace(check, findings=tuple(findings)))
 
 
+def read_promise(
+    policy: Policy | str | Path | None, *, database: str | Path | None = None
+) -> tuple[Check, LedgerState | None]:
+    """Return a check of a policy on the budget that its ledger has granted, and the state of that ledger, if it exists.
+
+    Raises as `check_policy`, and `UsageError` where nothing is promised: without a ledger or a private table.
+    """
+    from dpsql.report.policy_check import LedgerState, find_former_units, list_totals
+
+    known = load_policy(policy)
+    if known.ledger is None or str(known.ledger) == IN_MEMORY:
+        reason = "The policy names no ledger: each session has the whole budget again, and no total is promised."
+        hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
+        raise UsageError("no-promise", reason, hint=hint, place=known.where("ledger"))
+    check = check_policy(known, database=database)
+    if not check.private:
+        hint = 'Give a table a privacy_unit: privacy_unit = "user_id".'
+        raise UsageError("no-promise", "The policy has no private table, so that nothing is promised.", hint=hint)
+    try:
+        verified = verify_ledger(known.ledger)
+    except LedgerError as error:
+        if error.code != "ledger-missing":
+            raise
+        return check, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UngrantedBudgetWarning)  # the check has warned of it
+        spending = read_spending(known)
+    version, tables = _list_stored(known.ledger)
+    published = tuple(dict.fromkeys(table.name for table in tables if table.is_published))
+    former = tuple(find_former_units(read_history(known.ledger)))
+    terms = spending.balance.terms
+    if terms is not None:
+        check = replace(
+            check,
+            epsilon=float(terms.total.epsilon),
+            delta=float(terms.total.delta),
+            period=None if terms.periods is None else str(terms.periods),
+            periods=None if terms.periods is None else terms.periods.most,
+            totals=tuple(list_totals(terms)),
+        )
+    return check, LedgerState(verified.events, verified.head, version, spending, former, published)
+
+
 def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Finding]:
     """Yield what does not fit between a policy, its data and its ledger. One that does not exist is not made."""
     from dpsql.connect import list_units
@@ -155,7 +198,7 @@ def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Findi
     from dpsql.report.policy_check import LedgerFacts, lint_ledger
 
     place = policy.ledger
-    if place is None or str(place) == IN_MEMORY or not (is_url(place) or Path(str(place)).exists()):
+    if place is None or str(place) == IN_MEMORY:
         return
     try:
         record = reopen_ledger(place)

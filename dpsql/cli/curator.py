@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 import click
@@ -211,22 +212,22 @@ def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
 @POLICY
 @DATABASE
 def promise(policy: Path | None, *, db: Path | None) -> None:
-    """Print the page for a data-protection officer, with the numbers of a policy.
+    """Print the page for a data-protection officer, with the numbers of a policy and the state of its ledger.
 
-    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, and
-    what an impact assessment can quote.
+    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, how to
+    delete a person, and what an impact assessment can quote. Without a ledger nothing is promised.
     """
-    from dpsql.curator import check_policy
+    from dpsql.curator import read_promise
     from dpsql.policy import load_policy
     from dpsql.report.policy_text import write_promise
 
     known = load_policy(policy)
-    found = check_policy(known, database=db)
-    if not found.private:
-        hint = 'Give a table a privacy_unit: privacy_unit = "user_id".'
-        raise UsageError("no-promise", "The policy has no private table, so that nothing is promised.", hint=hint)
-    page = write_promise(found, policy=Path(known.lines.name if known.lines else "").name)
-    click.echo(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page), nl=False)
+    found, state = read_promise(known, database=db)
+    page = write_promise(known, found, state=state)
+    click.echo(
+        re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: f"{link[1]} ({normpath(f'docs/explanation/{link[2]}')})", page),
+        nl=False,
+    )
 
 
 @click.command()

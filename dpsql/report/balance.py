@@ -182,7 +182,10 @@ class Balance(NotebookRepr):
 
     @property
     def used(self) -> Fraction:
-        """Used share of the grant: of the currency of which more is spent, without what is reserved."""
+        """Used share of the grant: of the currency of which more is spent, without what is reserved.
+
+        It is exact; `percent_used` is for people.
+        """
         return compute_used_share(BudgetState(self.refunded.spent, self.gone.spent), self.limit)
 
     @property
@@ -285,7 +288,7 @@ class Balance(NotebookRepr):
         """
         periods = None if self.calendar is None else self.calendar.periods
         used, held, left = map(format_percent, (self.percent_used, self.percent_reserved, self.percent_left))
-        held = f" {held} is held by open queries," if self.percent_reserved else ""
+        held = f" {held} is held by queries that run or never ended," if self.percent_reserved else ""
         lines = [f"{used} of the budget is used,{held} {left} is left"]
         if not self.has_share:
             lines = ["no share of the budget: public and published tables are free, and no other query is run"]

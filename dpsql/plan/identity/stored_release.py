@@ -78,7 +78,7 @@ def pack_bytes(drawn: bytes, loss: Fraction) -> PackedRelease:
     return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), loss)
 
 
-def pack_release(plan: Plan, release: Release, *, day: str, has_one_value: bool = False) -> PackedRelease:
+def pack_release(plan: Plan, release: Release, *, day: str, has_one_value: Callable[[], bool]) -> PackedRelease:
     """Return the release of `plan`, drawn on a day in UTC, as the ledger settles it.
 
     The sole key of the groups `has_one_value` for each unit, by the policy, or may have several.
@@ -100,7 +100,7 @@ def pack_release(plan: Plan, release: Release, *, day: str, has_one_value: bool 
         **({} if plan.series is None else {"series": plan.series}),
         **({} if release.prefix is None else {"prefix": release.prefix.value}),
         **({"cells": _describe_cells(plan, release)} if terms.noises and plan.query.partitions is None else {}),
-        **({"disjoint": True} if has_one_value else {}),
+        **({"disjoint": True} if terms.noises and has_one_value() else {}),
         "columns": release.table.column_names,
     }
     digest = hashlib.sha256(_write_table(release.table)).hexdigest()

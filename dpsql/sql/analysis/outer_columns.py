@@ -295,7 +295,7 @@ def _find_types(node: Tree, columns: Sequence[OuterColumn], *, postgres: bool) -
     elif kind == "CAST":
         yield cast("Tree", node["child"]), _find_type(node, columns)
     elif kind == "FUNCTION":
-        parts = [each["expression"] for each in cast("list[Tree]", node["arguments"])]
+        parts = [unwrap(each) for each in list_arguments(node)]
         if _name(node) in _OF_TEXTS:
             yield from ((cast("Tree", each), TEXT) for each in parts)
         elif _name(node) == "round":
@@ -323,13 +323,14 @@ def _find_type(node: Tree, columns: Sequence[OuterColumn]) -> Type:
     if kind == "CONSTANT":
         return _LITERALS.get(str(cast("Tree", node.get("literal") or {}).get("kind")), NULL)
     if kind == "CAST":
-        name = str(cast("Tree", node["type_expr"])["type_name"]).upper()
+        wanted = cast("Tree", node.get("type_expr") or node["cast_type"])  # DuckDB 1.4 has the latter
+        name = str(wanted.get("type_name") or wanted["id"]).upper()
         return parse_type(_OTHER_NAMES.get(name, name))
     if kind != "FUNCTION":
         return NULL
     if _name(node) in {"count", "count_star"}:
         return BIGINT
-    parts = [cast("Tree", each["expression"]) for each in cast("list[Tree]", node["arguments"])]
+    parts = [unwrap(each) for each in list_arguments(node)]
     known = (_find_type(each, columns) for each in parts if _name(node) in _OF_ARGUMENT)
     return next((each for each in known if each.family is not Family.NULL), NULL)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import pytest
 from scipy.stats import binom
@@ -290,8 +291,8 @@ class _Earlier:
 def test_an_answer_of_names_without_a_line_is_found_again_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """As 0.11 stored it: the same question, whose terms say nothing of a line, nor how many names were known."""
 
-    def earlier(plan: planning.Plan, release: planning.Release, *, day: str) -> planning.PackedRelease:
-        packed = planning.pack_release(plan, release, day=day)
+    def earlier(plan: planning.Plan, release: planning.Release, **given: Any) -> planning.PackedRelease:
+        packed = planning.pack_release(plan, release, **given)
         _, _, content = packed.answer.partition(b"\n")
         facts, _, table = content.partition(b"\n")
         known = json.loads(facts)
