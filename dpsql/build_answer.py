@@ -62,7 +62,7 @@ def build_answer(
     releases, receipts = list[planning.Release](), list[Receipt]()
     protected, explanations, warned = dict[tuple[str, str], None](), list[str](), list[str]()
     tables: list[pa.Table] = []
-    shows_noise = False
+    shows_noise = has_values = False
     for part in parts:
         plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
@@ -70,6 +70,7 @@ def build_answer(
         releases.append(released)
         tables.append(released.table)
         shows_noise |= bool(released.terms.noises)
+        has_values |= bool(released.terms.noises or plan.query.quantiles)
         receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
@@ -86,7 +87,7 @@ def build_answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
         measures=measures,
-        values=view.values,
+        values=view.values if has_values else (),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )

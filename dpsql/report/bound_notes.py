@@ -15,7 +15,6 @@ from fractions import Fraction
 
 from dpsql.display import plural, shorten, unit_noun
 from dpsql.mechanisms.quantiles import ExponentialQuantile
-from dpsql.plan.measures.rows import Count, TableRows, count_rows, list_scans_of_rows
 from dpsql.plan.mechanisms.quantiles import (
     DrawnQuantiles,
     QuantilesPlan,
@@ -67,14 +66,16 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         spreads, of_spreads = _describe_spreads(query, unit_noun(query.unit_name)), _list_spread_measures(query)
         measures = [measure for measure in measures if measure not in of_spreads]
     limits = [measure for measure in measures if measure.bounds is not None]
-    certain = _count_certain_rows(query)
-    coupled = [each for each in _list_coupled(query, measures) if not all(_is_whole(one, certain) for one in each)]
+    coupled = _list_coupled(query, measures)
+    certain = _count_certain_rows(query) if limits or coupled else math.inf
+    if certain < math.inf:  # what cuts no row is not said to
+        coupled = [each for each in coupled if not all(_is_whole(one, certain) for one in each)]
     together = {measure for each in coupled for measure in each}
     # a measure that an average shares may be released beside it as well
     shown = [query.measures[output.measure] for output in query.outputs if output.is_measure and output.divisor is None]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
     alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
-    alone = [each for each in alone if not _is_whole(each, certain)]
+    alone = [each for each in alone if certain == math.inf or not _is_whole(each, certain)]
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"
@@ -91,8 +92,10 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     return "; ".join(found)
 
 
-def _count_certain_rows(query: PrivateQuery) -> Count:
+def _count_certain_rows(query: PrivateQuery) -> float:
     """Return how many rows a unit has in one group by the text alone, such as 1 where a subquery groups by the unit."""
+    from dpsql.plan.measures.rows import TableRows, count_rows, list_scans_of_rows
+
     units = dict(query.protected)
     tables = {path: TableRows(name, math.inf, units[name]) for path, name in query.private_tables if name in units}
     if any(scan.path not in tables for scan in list_scans_of_rows(query.body.source)):
@@ -101,7 +104,7 @@ def _count_certain_rows(query: PrivateQuery) -> Count:
     return count_rows(query.body.source, tables, grouped=grouped).total
 
 
-def _is_whole(measure: Measure, certain: Count) -> bool:
+def _is_whole(measure: Measure, certain: float) -> bool:
     """Say whether no unit has more rows or values than a measure counts, so that it cuts nothing."""
     if measure.aggregate is Aggregate.SUM:  # of constants, as in a share, a sum is a number of rows
         return measure.stated is None and certain <= 1 and _find_range(measure) is None

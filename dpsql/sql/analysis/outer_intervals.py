@@ -152,14 +152,14 @@ def add_ratio_ends(node: Tree, columns: OuterColumns) -> tuple[int, ...]:
         return ()
     union = node if list_sides(node) is not None else _inline_union(node)
     if union is not None:
-        return _add_union_ends(node, union, columns)
+        return _add_union_ends(node, union, columns=columns)
     if read_kind(node) != "SELECT_NODE" or not is_row_for_row(node):
         return ()
     items = cast("list[Tree]", node["select_list"])
     stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
     found = [
         (at, ends)
-        for at, ends in _find_ends(node, columns, enter_ctes(node, {})).items()
+        for at, ends in _find_ends(node, columns, ctes=enter_ctes(node, {})).items()
         if not stars or at < stars[0] or at > stars[-1]
     ]
     number = len(items)
@@ -173,7 +173,7 @@ def _orders_by_all(node: Tree) -> bool:
     return any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms)
 
 
-def _find_ends(node: Tree, columns: OuterColumns, ctes: CTEs, *, of_measures: bool = False) -> dict[int, list[Tree]]:
+def _find_ends(node: Tree, columns: OuterColumns, *, ctes: CTEs, of_measures: bool = False) -> dict[int, list[Tree]]:
     """Return the ends of the ratios of a SELECT, and of its measures if wanted, by the numbers of their items."""
     items = cast("list[Tree]", node["select_list"])
     bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
@@ -217,18 +217,20 @@ def _inline_union(node: Tree) -> Tree | None:
     return below if below is not None and list_sides(below) is not None else None
 
 
-def _add_union_ends(node: Tree, union: Tree, columns: OuterColumns) -> tuple[int, ...]:
+def _add_union_ends(node: Tree, union: Tree, *, columns: OuterColumns) -> tuple[int, ...]:
     """Add the ends to each SELECT of a UNION ALL, and to the SELECT of it if that is not itself the `node`.
 
     A SELECT of it has NULL for those of columns that have none there.
     """
     ctes = enter_ctes(node, {})
     leaves = _list_leaves(union, ctes if union is node else enter_ctes(union, ctes))
-    if leaves is None or not all(_write_stars(leaf, columns, seen) for leaf, seen in leaves):
+    if leaves is None or not all(_write_stars(leaf, columns, ctes=seen) for leaf, seen in leaves):
         return ()
-    own = [_find_ends(leaf, columns, seen, of_measures=True) if is_row_for_row(leaf) else {} for leaf, seen in leaves]
+    own = [
+        _find_ends(leaf, columns, ctes=seen, of_measures=True) if is_row_for_row(leaf) else {} for leaf, seen in leaves
+    ]
     wanted = sorted({at for each in own for at in each})
-    if union is not node and not _write_stars(node, columns, ctes):
+    if union is not node and not _write_stars(node, columns, ctes=ctes):
         return ()
     names = columns.list_query(union, ctes) or []
     null: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "NULL_LITERAL", "text": ""}}
@@ -259,7 +261,7 @@ def _list_leaves(node: Tree, ctes: CTEs) -> list[tuple[Tree, CTEs]] | None:
     return None if None in found else [leaf for each in found for leaf in each or ()]
 
 
-def _write_stars(node: Tree, columns: OuterColumns, ctes: CTEs) -> bool:
+def _write_stars(node: Tree, columns: OuterColumns, *, ctes: CTEs) -> bool:
     """Write the columns of FROM in place of stars in a SELECT; return False where they are not known, or of a join."""
     items, written = cast("list[Tree]", node["select_list"]), list[Tree]()
     stars = [item for item in items if read_kind(item) == "STAR"]
