@@ -166,7 +166,7 @@ def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatc
         "to",
         ["top_stable", "toy"],
     )
-    page = read_generator("sql_page", monkeypatch).losses()
+    page = read_generator("sql_page", monkeypatch).mechanisms()
     assert "| `toy` | Return the first k of noisy counts, as the Gaussian histogram does. | no |" in page
 
 
