@@ -21,10 +21,13 @@ from dpsql.policy import (
     Policy,
     PrivateTable,
     SourceUrl,
+    default_analyst,
     default_database,
     is_url,
     load_policy,
 )
+from dpsql.policy.settings import describe_unlisted
+from dpsql.policy.toml import spell
 from dpsql.quantities import Epsilon, Number
 
 if TYPE_CHECKING:
@@ -342,6 +345,11 @@ def read_spending(
     record, terms = open_budget(ledger or known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
+        unlisted, near = describe_unlisted(known.analysts, analyst)
+        if unlisted and not any(entry.account == analyst for entry in entries):
+            warnings.warn(
+                f"{unlisted} No query was run under this name.{near and f' Did you mean {near}?'}", stacklevel=2
+            )
         terms = replace(terms, budget=record.budget)
         spending = report_spending(known, entries, terms=terms, calendar=record.calendar)
         # Without an analyst it is of all accounts, whose answers nobody shares.
@@ -445,8 +453,6 @@ def materialize(
 
 def _select_materialized(policy: Policy, table: str | None) -> list[str]:
     """Return the tables to materialize: one, or all that the policy lists; raise `PolicyError` where there are none."""
-    from dpsql.policy.toml import spell
-
     listed = [name for name, each in policy.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     hint = 'Write materialized = [["column"]] below the table.'
     if table is None and not listed:
@@ -560,6 +566,7 @@ def plan_bounds(
     known = load_policy(policy)
     if ledger is None:
         find_ledger(known)  # what is charged must be recorded
+    _check_account(known, account)
     with _open_account(known, database, account=account, ledger=ledger) as session:
         yield BoundsPlan(session, request)
 
@@ -574,6 +581,17 @@ def _open_account(policy: Policy, database: DataPlace, *, account: str | None, l
         if error.code == "analyst-disabled":
             error.hint = "Name an account of the policy that may run queries: --account NAME."
         raise
+
+
+def _check_account(policy: Policy, account: str | None) -> None:
+    """Refuse an account that the policy does not list and whose name is near to a listed one."""
+    account = default_analyst() if account is None else account
+    reason, near = describe_unlisted(policy.analysts, account)
+    if near:
+        hint = f"Did you mean {near}? If not, list it in the policy: [analysts.{spell(str(account))}] with an epsilon."
+        raise UsageError("analyst-unknown", reason, hint=hint)
+    if reason:
+        warnings.warn(reason, stacklevel=2)
 
 
 def publish(  # noqa: PLR0913 - what is published, and what a session is opened with
@@ -670,6 +688,8 @@ def plan_publication(
 
     known = load_policy(policy)
     place = find_ledger(known) if ledger is None else ledger
+    if request.sql is not None or account is not None:  # else it is the account that was charged before
+        _check_account(known, account)
     if request.sql is None:
         last = find_published(_list_stored(place)[1], request.name)
         if last is None:
@@ -692,6 +712,8 @@ def plan_due(
 
     known = load_policy(policy)
     place = find_ledger(known) if ledger is None else ledger
+    if account is not None:
+        _check_account(known, account)
     version, tables = _list_stored(place)
     plans: dict[str, PublicationPlan | Error] = {}
     sessions: dict[str | None, Session | Error] = {}

@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 from dpsql.accounting import BudgetVector
 from dpsql.dialects import quote_text, write_name
-from dpsql.display import key_noun, plural, unit_noun, with_article
+from dpsql.display import is_plural, key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.plan.mechanisms.record import find_epsilon_within
@@ -55,7 +55,7 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
         is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
         if is_noun and not is_word:  # "10 ns" says nothing
             return f'value of "{name}"', f'values of "{name}"'
-        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
+        return (name, plural(name)) if is_noun and not is_plural(name) else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
 

@@ -6,6 +6,7 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
@@ -88,6 +89,11 @@ def explain_short_answer(
     elif plan.population and need.units > plan.population:
         of_all = f"; there are about {plan.population:,} in all"
     return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}.{ranked} To see more: {listed}."
+
+
+def _propose_coarser(singular: str) -> str:
+    """Return the advice to group by fewer keys: coarser than decade, where one key is a value of decade."""
+    return f"group by something coarser than {re.sub('^(?:value|combination) of ', '', singular)}"
 
 
 def describe_need(plan: Plan) -> str:
@@ -219,7 +225,7 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
     if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
         is_dated = is_time_bucket(plan.query.keys[0])
         yield "write ALL PRIVATE with the first and last date in WHERE" if is_dated else "name a domain"
-    yield f"group by something coarser than {singular}"
+    yield _propose_coarser(singular)
 
 
 def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from dpsql.report.balance import Spending, compute_balance
 from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
 
+_PAIR = 2
 _ALERTED = Fraction(4, 5)  # of a limit
 
 
@@ -254,11 +255,12 @@ def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, s
     for path, at in facts.changed.items():
         written = datetime.fromtimestamp(at, UTC)
         if written > facts.began:
+            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             reason = (
                 f"{path.name} was written or replaced on {written:%Y-%m-%d %H:%M} UTC, after data version "
-                f"{facts.data_version} began: questions that were asked before are answered from the rows of then."
+                f"{facts.data_version} began: questions that were asked before are answered from the rows of then. "
+                f"{hint}"
             )
-            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             yield Finding("data-changed", "source", reason, hint)
 
 
@@ -309,6 +311,12 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
     """
     grant, total = policy.budget, Terms.of_total(policy).budget
     limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.has_share}
+    if limits and UNLISTED not in policy.analysts:
+        reason = (
+            "[analysts] has no default: a name that is not listed, such as a misspelt one, may spend the whole total."
+        )
+        hint = "Write [analysts.default] with enabled = false, or with an epsilon."
+        yield Finding("no-default-analyst", "analysts", reason, hint)
     pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
     for one, other in pairs:
         first, second = limits[one], limits[other]
@@ -327,6 +335,15 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
         hint = f"Lower the {what} of one of them, so that both fit into the total."
         severity = "warning" if is_said or one == other else "error"
         yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
+    refundable = sum(each.refundable for each in limits.values())
+    over = [refundable > total.refundable, sum(each.permanent for each in limits.values()) > total.permanent]
+    if any(over) and len(limits) > _PAIR:
+        what = total.certificate.currencies[0 if over[0] else 1]
+        reason = (
+            f"The limits of all {len(limits)} analysts together are more {what} than there is: who asks last may get "
+            "less than their limit."
+        )
+        yield Finding("shares-sum", "analysts", reason, "Lower the epsilon of analysts, or raise that of [budget].")
 
 
 def _name_analyst(name: str) -> str:

@@ -284,7 +284,7 @@ class Need:
         groups, query, width = assume_groups_per_unit(bound), request.query, request.rank_width / WEIGHT_STEPS
         if query.key_values and query.partitions is None:
             groups = min(groups, query.key_values)
-        among = "" if groups == 1 else f", if each is in {groups} groups"
+        among = "" if groups == 1 else f", if each unit is in {groups} groups"
         alone, most = (
             width * weight,
             bound if not query.key_values or query.partitions else min(bound, query.key_values),

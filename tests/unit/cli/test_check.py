@@ -246,6 +246,15 @@ def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -
     assert not set(codes) & set(found(text + settings))
 
 
+def test_a_policy_of_listed_analysts_alone_is_doubted(folder: Path) -> None:
+    text = POLICY.partition("[tables.orders]")[0].replace(', "author_id"', "") + "[analysts.ana]\nepsilon = 1\n"
+    (folder / "policy.toml").write_text(text)
+    (found,) = facts(folder, "--db", "events.duckdb")["findings"]
+    assert (found["code"], "misspelt" in found["message"]) == ("no-default-analyst", True)
+    (folder / "policy.toml").write_text(f"{text}[analysts.default]\nenabled = false\n")
+    assert facts(folder, "--db", "events.duckdb")["findings"] == []
+
+
 def test_a_policy_without_doubts(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
     assert facts(folder, "--db", "events.duckdb")["warnings"] == []
@@ -579,11 +588,13 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 
 
-def check_shares(certificate: str = "zcdp", **analysts: dpsql.Analyst) -> list[tuple[str, str]]:
+def check_shares(
+    certificate: str = "zcdp", code: str = "policy-shares", **analysts: dpsql.Analyst
+) -> list[tuple[str, str]]:
     """Return the severity and the message of what is found about shares; raise where one is refused."""
     budget = dpsql.Budget(1, "1e-6", certificate=certificate)
     checked = check_policy(dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}, analysts=analysts))
-    return [(found.severity, found.message) for found in checked.findings if found.code == "policy-shares"]
+    return [(found.severity, found.message) for found in checked.findings if found.code == code]
 
 
 @pytest.mark.parametrize("certificate", ["zcdp", "pure"])
@@ -600,6 +611,13 @@ def test_shares_of_which_one_can_use_up_anothers_are_refused(certificate: str) -
     ((severity, message),) = check_shares(certificate, default=most)
     assert severity == "warning"
     assert message.startswith("Two unlisted analysts have more ")
+
+
+def test_shares_that_fit_in_pairs_and_not_together_are_warned_of() -> None:
+    half, third = dpsql.Analyst("0.5"), dpsql.Analyst("0.333")
+    ((severity, message),) = check_shares(code="shares-sum", ana=half, ben=half, cem=half)
+    assert (severity, message.startswith("The limits of all 3 analysts together are more delta")) == ("warning", True)
+    assert not check_shares(code="shares-sum", ana=third, ben=third, cem=third)
 
 
 def test_where_the_policy_says_the_delta_itself_it_is_a_warning() -> None:

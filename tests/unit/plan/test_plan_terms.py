@@ -150,7 +150,7 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
             third,
             third,
         )
-        assert ("others drew on the total" in str(balance)) == (of_all is not mine)
+        assert ("others used " in str(balance)) == (of_all is not mine)
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
         assert "this is the budget of the account alice" in str(balance).splitlines()
         assert balance.granted == terms.total

@@ -51,6 +51,21 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
         assert round(float(written[1])) == number
 
 
+@pytest.mark.parametrize(
+    ("key", "noun", "coarser"),
+    [
+        ("article AS articles", "value of articles", "articles"),
+        ("article AS addresses", "value of addresses", "addresses"),
+        ("length(article) AS seconds", "value of seconds", "seconds"),
+        ("article AS page, article || 'x' AS twice", "combination of page and twice", "page and twice"),
+    ],
+)
+def test_advice_has_no_plural_as_one_key(key: str, noun: str, coarser: str) -> None:
+    said = session_over(FLAT).sql(f"SELECT {key} FROM reads GROUP BY ALL TOP 10 PRIVATE").explanation
+    assert f"a {noun} needs about" in said
+    assert said.endswith(f"group by something coarser than {coarser}.")
+
+
 @pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0856"])
 def test_an_option_that_is_proposed_works_and_needs_what_was_said(option: str) -> None:
     session = session_over(FLAT)
@@ -108,6 +123,14 @@ def test_a_smaller_bound_of_what_ranks_is_named_with_what_is_needed_then(measure
         assert said
         changed = f"{text} WITH ({change})" if " = " in change else text.replace(measure, change)
         assert re.search(rf"needs (a sum of )?about {said[1]}\b", session.explain(changed).needs)
+
+
+def test_an_answer_says_how_many_rows_having_left_out() -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > {} TOP 3 PRIVATE {}"
+    with session_over({"a": 9000, "b": 8000, "c": 3000}) as session:
+        for least, limit, said in ((5000, "", "1 row"), (8500, "", "2 rows"), (5000, "LIMIT 1", "1 row"), (0, "", "")):
+            answer = session.sql(text.format(least, limit))
+            assert answer.explanation == (said and f"HAVING left out {said}.")
 
 
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
