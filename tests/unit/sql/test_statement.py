@@ -474,7 +474,7 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE LIMIT 3 OFFSET 2": "TOP k",
     "SELECT article, MAX(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "PERCENTILE_CONT(0.99) WITHIN",
     "SELECT article, SUM(user_id) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
-    "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(country AS DOUBLE), contribution_bounds_per_group => (0, 500))",
+    "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "SUM(CAST(country AS DOUBLE), ",
     "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "in an outer SELECT",
     "SELECT article, COUNT(DISTINCT (country, ts)) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "VARCHAR) || ', '",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
