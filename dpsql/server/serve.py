@@ -16,7 +16,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,17 @@ _ENDED_AT_ONCE = 1
 SWITCH_INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
 
 
-def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
+def run(
+    path: Path | None,
+    database: str | Path | None,
+    *,
+    tell: Callable[[str], None],
+    log: TextIO,
+    early: Sequence[int] = (),
+) -> None:
     """Serve a policy over its data until a signal ends it; `tell` receives messages for the terminal.
 
+    `early` collects the SIGHUPs that arrive before the server is ready; with any, it reloads as soon as it is.
     Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` if it cannot start.
     """
     if not hasattr(os, "fork"):
@@ -68,7 +76,7 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
     )
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
-    server = Server(gateway, path, contexts=contexts, tell=tell)
+    server = Server(gateway, path, contexts=contexts, tell=tell, early=early)
     try:
         asyncio.run(server.run())
     finally:
@@ -101,7 +109,9 @@ class Server:
         *,
         contexts: Mapping[str, ssl.SSLContext | None],
         tell: Callable[[str], None],
+        early: Sequence[int],
     ) -> None:
+        self._early = early
         self._gateway, self._path, self._contexts, self._report = gateway, path, contexts, tell
         self._started = gateway.service.policy.server
         self._surfaces: dict[str, Listening] = {}
@@ -120,7 +130,6 @@ class Server:
         try:
             for name, address in self._started.listens().items():
                 self._surfaces[name] = await start(name, self._gateway, address=address, tls=self._contexts[name])
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
             for name, surface in self._surfaces.items():
                 encrypted = "" if self._contexts[name] is None else ", with TLS"
                 self._tell(f"{name} listens on {surface.place}{encrypted}")
@@ -134,6 +143,9 @@ class Server:
             self._tell("ready")
             self._gateway.telemetry.log("ready")
             _notify_systemd("READY=1")
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            if self._early:
+                self._hang_up()
             await self._stopping.wait()
         finally:
             await self._close()

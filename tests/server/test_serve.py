@@ -215,6 +215,21 @@ def test_a_reload_takes_policy_and_users_over_and_keeps_what_was_spent(folder: P
     assert Policy.from_toml(policy).analysts.keys() == {"bob", "alice", "default"}
 
 
+def test_a_hangup_before_it_is_ready_reloads_once_it_is(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.unlink()
+    os.mkfifo(policy)
+    with served(folder) as server:
+        with policy.open("w") as pipe:  # opens once the server reads it
+            server.signal(signal.SIGHUP)
+            time.sleep(0.2)
+            (folder / "later.toml").write_text(POLICY.replace("127.0.0.1:0", "127.0.0.1:1"))
+            (folder / "later.toml").rename(policy)
+            pipe.write(POLICY)
+        assert server.until("reloaded")["waits"] == "postgres"
+        assert [line["event"] for line in server.log] == ["listens", "ready", "reloaded"]
+
+
 def test_a_reload_of_what_does_not_fit_changes_nothing(folder: Path) -> None:
     changes = [
         ("[budget]", "[budget", "policy-syntax"),
