@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -83,11 +83,12 @@ class Gateway:
         self.telemetry.log("login-throttled", surface=surface, user=name, address=address)
         return False
 
-    def let_in(self, surface: str, name: str, *, address: str) -> User | None:
-        """Record a login and return its user; None if the user was removed meanwhile."""
+    def let_in(self, surface: str, name: str, *, address: str, mark: bytes) -> User | None:
+        """Record a login with the password of this mark and return its user; None if the user was removed meanwhile."""
         self.throttle.record_login(name, address)
         self.telemetry.log("login", surface=surface, user=name, address=address)
-        return self.users.get(name)
+        user = self.users.get(name)
+        return None if user is None else replace(user, mark=mark)
 
     def turn_away(self, surface: str, name: str, *, address: str) -> None:
         """Record a failed login."""
@@ -99,12 +100,13 @@ class Gateway:
         """Check a password and return its user, or None; it computes for some milliseconds."""
         if not self.admit(surface, name, address=address):
             return None
-        if self.users.check(name, password) is None:
+        user = self.users.check(name, password)
+        if user is None:
             self.turn_away(surface, name, address=address)
             return None
         if not self.admit(surface, name, address=address):  # again, as simultaneous guesses may have failed
             return None
-        return self.let_in(surface, name, address=address)
+        return self.let_in(surface, name, address=address, mark=user.mark)
 
     def find_token(self, surface: str, token: str) -> Access | None:
         """Return what a token may do, and as whom; count one that is not valid as a failed login, and return None."""
@@ -122,8 +124,9 @@ class Gateway:
         """Raise `Refusal` unless the user, as now in the file of users, has the role of an analyst and `may_ask`."""
         # `user` is as it was at the login; since then the file of users may have been read again.
         current = self.users.get(user.name)
-        if current is None:
-            raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
+        if current is None or (user.mark and user.mark != current.mark):
+            reason = "This user was removed, or has another password since this login."
+            raise Refusal("user-removed", reason, hint="Log in again, or contact the curator.")
         if role != current.name and role not in current.acts_as:
             hint = "A curator decides for whom a service account acts: dpsql user add NAME --acts-as ANALYST"
             raise Refusal("role", "This user may not act as this analyst.", hint=hint)

@@ -137,11 +137,15 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, named as the analyst; a service account may act as the analysts in `acts_as`."""
+    """A user, named as the analyst; a service account may act as the analysts in `acts_as`.
+
+    `mark` identifies the password; it is empty for a user who was not read from the file.
+    """
 
     name: str
     is_curator: bool = False
     acts_as: tuple[str, ...] = ()
+    mark: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,7 @@ def _parse_user(name: str, entry: Mapping[str, object]) -> tuple[User, Verifier]
     for other in acts_as:
         _require(isinstance(other, str))
         check_asking(other)
-    return User(name, is_curator, tuple(acts_as)), verifier
+    return User(name, is_curator, tuple(acts_as), verifier.stored_key), verifier
 
 
 def _parse_tokens(name: str, listed: object) -> Iterator[tuple[bytes, StoredToken]]:
