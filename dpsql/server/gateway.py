@@ -309,6 +309,11 @@ class Service:
         return self._resources.unconfined
 
     @property
+    def waits_for_grant(self) -> bool:
+        """Whether the policy in force has a larger total than the ledger had when it was put into force."""
+        return self._resources.waits_for_grant
+
+    @property
     def is_closed(self) -> bool:
         """Whether the service accepts no more statements."""
         return self._stopping.is_set()
@@ -489,7 +494,9 @@ class _Resources:
                 self._public_queue = EngineQueue(self._public.most, max_waiting=policy.engine.max_waiting)
             self._evaluator = open_evaluator(self._engine, policy, served=True)
             stack.callback(self._evaluator.close)
-            record, _ = open_budget(policy.ledger, policy, compute_terms=Terms.of_total)
+            wanted = Terms.of_total(policy)
+            record, terms = open_budget(policy.ledger, policy, compute_terms=Terms.of_total)
+            self.waits_for_grant = (terms.total, terms.periods) != (wanted.total, wanted.periods)
             with closing(record):  # a ledger that cannot be read is found before the first statement
                 record.entries()
             self._stack = stack.pop_all()

@@ -511,7 +511,8 @@ def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) ->
     if not note or len(note) > MAX_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
         raise UsageError("grant-note", f"A grant has a note of 1 to {MAX_NOTE} printable characters.", hint=hint)
-    before, periods = curator.grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
+    policy, note = gateway.service.policy, f"{note} (by {user.name}, on the page)"
+    before, periods = curator.grant(find_ledger(gateway), budget, note=note, policy=policy)
     gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
 

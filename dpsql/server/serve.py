@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shlex
 import signal
 import socket
 import ssl
+import stat
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -192,6 +194,8 @@ class Server:
                     if context is not None:
                         load_certificate(context, policy.server)
                 waits = [name for name in _RESTART_KEYS if getattr(former, name) != getattr(policy.server, name)]
+                if gateway.service.waits_for_grant:
+                    waits.append("grant")
                 if any(self._contexts.values()) != (policy.server.certificate is not None):
                     waits.append("certificate")
                 try:
@@ -206,8 +210,10 @@ class Server:
             self._tell(f"not reloaded, what was in force stays: {error}")
             return
         gateway.telemetry.log("reloaded", waits=", ".join(waits))
-        later = f"; restart the server for {', '.join(waits)} of [server]" if waits else ""
-        self._tell(f"reloaded{later}")
+        restarts = ", ".join(each for each in waits if each != "grant")
+        later = f"; restart the server for {restarts} of [server]" if restarts else ""
+        grant = "; the larger [budget] waits for dpsql ledger grant" if "grant" in waits else ""
+        self._tell(f"reloaded{later}{grant}")
 
     def _tell(self, text: str) -> None:
         with suppress(OSError):  # the terminal is closed
@@ -353,6 +359,14 @@ def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
     if settings.certificate is None or settings.key is None:
         return
     try:
+        status = settings.key.stat()
+        # A key of root may be readable by a group, such as ssl-cert of Debian; PostgreSQL has the same rule.
+        allowed = stat.S_IRWXU | (stat.S_IRGRP if status.st_uid == 0 else 0)
+        if stat.S_IMODE(status.st_mode) & ~allowed:
+            hint = f"Make it private to its owner: chmod 600 {shlex.quote(str(settings.key))}"
+            raise PolicyError(
+                "key-not-private", "Others can read the key of the certificate.", hint=hint, place="server.key"
+            )
         context.load_cert_chain(settings.certificate, settings.key, password=_refuse_passphrase)
     except (OSError, ValueError):  # the bases of ssl.SSLError
         reason = "The certificate or its key cannot be read, or they do not belong together."

@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from dpsql.accounting import ApproximateDP, compute_used_share, describe_periods, format_percent, round_up, to_percent
 from dpsql.completion import find_completions
+from dpsql.curator import refuse_falling_shares
 from dpsql.display import (
     Facts,
     Message,
@@ -582,6 +583,7 @@ async def grant(visit: VisitorRequest) -> Response:
         if not form.get("note"):
             raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
         found = await visit.dispatch.run(lambda: spent(gateway))
+        refuse_falling_shares(gateway.service.policy, budget, before=found.balance.granted)
     except Error as error:
         return await _ledger_page(visit, problem=visit.box(error))
     wanted = ApproximateDP(budget.epsilon, budget.delta)

@@ -24,7 +24,7 @@ from dpsql.session import Session
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
 BY_ITEM = f"{COUNTS} WITH (mechanism = limited_domain)"  # which costs an item for each name and count
-GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
+GRANT = {"epsilon": 5, "delta": "1.25e-6", "note": "agreed"}
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_curator_reads_what_was_spent_grants_and_verifies(client: TestClient) 
     assert [query["account"] for query in spent["queries"]] == ["alice"]
     assert client.get("/api/v1/refusals", auth=CLARA).json()["refusals"][0]["code"] == "not-private"
     granted = post(client, "grants", GRANT, CLARA)
-    assert (granted["before"], granted["now"]) == ({"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1e-6})
+    assert (granted["before"], granted["now"]) == ({"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1.25e-6})
     assert client.get("/api/v1/verification", auth=CLARA).json()["events"] > 3
 
 
