@@ -53,6 +53,13 @@ _EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
 _CATALOG_PLACES = 4  # statements over system catalogs that run at a time; of one analyst, one
 _STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
 _UNLIMITED = 1 << 30
+# Refusals of requests, of which some reach no statement: the surfaces over HTTP count them.
+REQUEST_CODES = frozenset(
+    {
+        *("curators-only", "form-expired", "no-such-tool", "request-length", "request-malformed", "request-slow"),
+        *("request-type", "server-busy", "token-scope"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +115,12 @@ class Gateway:
             return None
         return self.let_in(surface, name, address=address, mark=user.mark)
 
-    def find_token(self, surface: str, token: str) -> Access | None:
-        """Return what a token may do, and as whom; count one that is not valid as a failed login, and return None."""
+    def find_token(self, surface: str, token: str, *, address: str) -> Access | None:
+        """Return what a token may do, and as whom; count and log one that is not valid as a failed login."""
         access = self.tokens.find(token, self.users)
         if access is None:
             self.telemetry.count_failed_login(surface)
+            self.telemetry.log("login-failed", surface=surface, user="", address=address)
         return access
 
     def may_ask(self, user: User) -> bool:
@@ -244,9 +252,14 @@ class Gateway:
         else:
             return result
         code = CATALOG if isinstance(refused, CatalogError) else refused.code
+        if code not in REQUEST_CODES:
+            self.count_refusal(surface, code, analyst=analyst)
+        raise refused
+
+    def count_refusal(self, surface: str, code: str, *, analyst: str) -> None:
+        """Count and log what was refused to an analyst."""
         self.telemetry.count_refusal(surface, code, analyst=analyst)
         self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
-        raise refused
 
     def look(self, user: User, act: Callable[[Session], Result]) -> Result:
         """Return the result of `act` on the session of a user; it reads no private row.

@@ -569,12 +569,16 @@ class Access:
         return cls(user, frozenset(SCOPES))
 
     def require(self, scope: str) -> None:
-        """Raise `Refusal` without this scope."""
-        if scope not in self.scopes:
-            reason = f'This token may not do this: it does not have the scope "{scope}".'
-            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
-            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
-            raise Refusal("token-scope", reason, hint=hint)
+        """Raise `Refusal` without this scope; with "read" a query may be sent, which is answered if it is free."""
+        if scope not in self.scopes and not (scope == "query" and "read" in self.scopes):
+            raise self.refusal(scope)
+
+    def refusal(self, scope: str) -> Refusal:
+        """Return the refusal of what needs another scope."""
+        reason = f'This token may not do this: it does not have the scope "{scope}".'
+        scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
+        hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
+        return Refusal("token-scope", reason, hint=hint)
 
 
 class Tokens:

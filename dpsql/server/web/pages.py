@@ -178,10 +178,11 @@ async def answer_visit(
             visit = VisitorRequest(dispatch, request, user, token, await proven_form(dispatch, request, token=token))
         return await handler(visit)
     except Error as error:
+        shown = {"box": visit.box(dispatch.refuse(user, error))}
         if visit.is_fragment:
             # htmx puts only the body of a success into the page.
-            return page("box.html", {"box": visit.box(error)}, status=200)
-        return visit.page("problem.html", {"box": visit.box(error)}, status=choose_status(error))
+            return page("box.html", shown, status=200)
+        return visit.page("problem.html", shown, status=choose_status(error))
 
 
 def box(error: Error, statement: str = "") -> object:

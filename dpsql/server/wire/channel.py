@@ -348,7 +348,8 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
 
 def _check_admission(gateway: Gateway, name: str, *, address: str) -> None:
     if not gateway.admit(SURFACE, name, address=address):
-        raise WireError("53300", "Too many logins failed.", hint="Try again in a few minutes.", fatal=True)
+        seconds = max(1, gateway.throttle.count_seconds(name, address))
+        raise WireError("53300", "Too many logins failed.", hint=f"Try again in {seconds} s.", fatal=True)
 
 
 async def _receive_step(channel: Channel, limits: ClientLimits) -> bytes:

@@ -278,7 +278,9 @@ def test_passwords_cannot_be_tried_for_long(world: World) -> None:
     sent = {"name": "alice", "password": "x", "proof": proof(client, "/login")}
     for _ in range(7):
         client.post("/login", data=sent)
-    assert client.post("/login", data={**sent, "password": PASSWORD}).status_code == 401
+    late = client.post("/login", data={**sent, "password": PASSWORD})
+    assert late.status_code == 401
+    assert re.search(r"try again in [12] s\.", late.text)
 
 
 def test_a_login_begins_a_visit_under_a_new_token_and_a_logout_ends_it(world: World) -> None:
