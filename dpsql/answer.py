@@ -357,7 +357,8 @@ class Answer:
         """
         warnings = [f"warning: {warning}" for warning in self.warnings]
         total = "" if self.total is None else str(self.total)
-        return [*filter(None, [total, self.explanation, str(self.receipt), self.note]), *warnings]
+        comment = self.explanation.expandtabs(4).splitlines()  # of DESCRIBE it has the SQL of a published table
+        return [*filter(None, [total, *comment, str(self.receipt), self.note]), *warnings]
 
     def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].

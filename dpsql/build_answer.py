@@ -75,6 +75,8 @@ def build_answer(
             explanations.append(
                 explain_short_answer(plan, released, terms=own.terms, remaining=balance.remaining, salts=salts)
             )
+        if plan.query.keep and (left_out := planning.count_left_out(plan, released)):
+            explanations.append(f"HAVING left out {left_out:,} {'row' if left_out == 1 else 'rows'}.")
         protected |= dict.fromkeys(plan.query.protected)
         warned += plan.warnings
     # `balance` is of the last part: what was granted is the same for all

@@ -27,6 +27,7 @@ from dpsql.policy import (
     is_url,
     load_policy,
 )
+from dpsql.policy.settings import describe_unlisted
 
 if TYPE_CHECKING:
     import duckdb
@@ -81,6 +82,9 @@ def connect(  # noqa: PLR0913 - what a session is opened with
         database = load_frames(database)
     analyst = default_analyst() if analyst is None else analyst
     known.analyst(analyst)  # who may not ask opens nothing
+    unlisted, near = describe_unlisted(known.analysts, analyst)
+    if near:
+        warnings.warn(f"{unlisted} Did you mean {near}?", stacklevel=2)
     engine = open_engine(database, known, isolation=isolation)
     try:
         public = public_engines(database, known, engine=engine, isolation=isolation)

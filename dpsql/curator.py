@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.connect import check_engine, name_ledger, open_budget, reopen_ledger, require_psycopg
-from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UsageError
+from dpsql.errors import EngineError, Error, LedgerError, PolicyError, Refusal, UngrantedBudgetWarning, UsageError
 from dpsql.open_engine import open_engine
 from dpsql.policy import (
     IN_MEMORY,
@@ -20,10 +20,13 @@ from dpsql.policy import (
     Policy,
     PrivateTable,
     SourceUrl,
+    default_analyst,
     default_database,
     is_url,
     load_policy,
 )
+from dpsql.policy.settings import describe_unlisted
+from dpsql.policy.toml import spell
 from dpsql.quantities import Epsilon, Number
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from dpsql.policy.starter import FoundTable, StarterPolicy
     from dpsql.publications import Publication, PublicationPlan, PublicationRequest
     from dpsql.report.balance import Spending
-    from dpsql.report.policy_check import Check, Finding
+    from dpsql.report.policy_check import Check, Finding, LedgerState
     from dpsql.session import Session
     from dpsql.suggested_bounds import BoundsPlan, BoundsRequest, BoundsSuggestion
 
@@ -147,6 +150,49 @@ def check_policy(policy: Policy | str | Path | None, *, database: str | Path | N
     return _refuse_errors(replace(check, findings=tuple(findings)))
 
 
+def read_promise(
+    policy: Policy | str | Path | None, *, database: str | Path | None = None
+) -> tuple[Check, LedgerState | None]:
+    """Return a check of a policy on the budget that its ledger has granted, and the state of that ledger, if it exists.
+
+    Raises as `check_policy`, and `UsageError` where nothing is promised: without a ledger or a private table.
+    """
+    from dpsql.report.policy_check import LedgerState, find_former_units, list_totals
+
+    known = load_policy(policy)
+    if known.ledger is None or str(known.ledger) == IN_MEMORY:
+        reason = "The policy names no ledger: each session has the whole budget again, and no total is promised."
+        hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
+        raise UsageError("no-promise", reason, hint=hint, place=known.where("ledger"))
+    check = check_policy(known, database=database)
+    if not check.private:
+        hint = 'Give a table a privacy_unit: privacy_unit = "user_id".'
+        raise UsageError("no-promise", "The policy has no private table, so that nothing is promised.", hint=hint)
+    try:
+        verified = verify_ledger(known.ledger)
+    except LedgerError as error:
+        if error.code != "ledger-missing":
+            raise
+        return check, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UngrantedBudgetWarning)  # the check has warned of it
+        spending = read_spending(known)
+    version, tables = _list_stored(known.ledger)
+    published = tuple(dict.fromkeys(table.name for table in tables if table.is_published))
+    former = tuple(find_former_units(read_history(known.ledger)))
+    terms = spending.balance.terms
+    if terms is not None:
+        check = replace(
+            check,
+            epsilon=float(terms.total.epsilon),
+            delta=float(terms.total.delta),
+            period=None if terms.periods is None else str(terms.periods),
+            periods=None if terms.periods is None else terms.periods.most,
+            totals=tuple(list_totals(terms)),
+        )
+    return check, LedgerState(verified.events, verified.head, version, spending, former, published)
+
+
 def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Finding]:
     """Yield what does not fit between a policy, its data and its ledger. One that does not exist is not made."""
     from dpsql.connect import list_units
@@ -154,7 +200,7 @@ def _check_ledger(policy: Policy, database: str | Path | None) -> Iterator[Findi
     from dpsql.report.policy_check import LedgerFacts, lint_ledger
 
     place = policy.ledger
-    if place is None or str(place) == IN_MEMORY or not (is_url(place) or Path(str(place)).exists()):
+    if place is None or str(place) == IN_MEMORY:
         return
     try:
         record = reopen_ledger(place)
@@ -303,6 +349,11 @@ def read_spending(
     record, terms = open_budget(ledger or known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
+        unlisted, near = describe_unlisted(known.analysts, analyst)
+        if unlisted and not any(entry.account == analyst for entry in entries):
+            warnings.warn(
+                f"{unlisted} No query was run under this name.{near and f' Did you mean {near}?'}", stacklevel=2
+            )
         terms = replace(terms, budget=record.budget)
         spending = report_spending(known, entries, terms=terms, calendar=record.calendar)
         # Without an analyst it is of all accounts, whose answers nobody shares.
@@ -406,8 +457,6 @@ def materialize(
 
 def _select_materialized(policy: Policy, table: str | None) -> list[str]:
     """Return the tables to materialize: one, or all that the policy lists; raise `PolicyError` where there are none."""
-    from dpsql.policy.toml import spell
-
     listed = [name for name, each in policy.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     hint = 'Write materialized = [["column"]] below the table.'
     if table is None and not listed:
@@ -521,6 +570,7 @@ def plan_bounds(
     known = load_policy(policy)
     if ledger is None:
         find_ledger(known)  # what is charged must be recorded
+    _check_account(known, account)
     with _open_account(known, database, account=account, ledger=ledger) as session:
         yield BoundsPlan(session, request)
 
@@ -535,6 +585,17 @@ def _open_account(policy: Policy, database: DataPlace, *, account: str | None, l
         if error.code == "analyst-disabled":
             error.hint = "Name an account of the policy that may run queries: --account NAME."
         raise
+
+
+def _check_account(policy: Policy, account: str | None) -> None:
+    """Refuse an account that the policy does not list and whose name is near to a listed one."""
+    account = default_analyst() if account is None else account
+    reason, near = describe_unlisted(policy.analysts, account)
+    if near:
+        hint = f"Did you mean {near}? If not, list it in the policy: [analysts.{spell(str(account))}] with an epsilon."
+        raise UsageError("analyst-unknown", reason, hint=hint)
+    if reason:
+        warnings.warn(reason, stacklevel=2)
 
 
 def publish(  # noqa: PLR0913 - what is published, and what a session is opened with
@@ -631,6 +692,8 @@ def plan_publication(
 
     known = load_policy(policy)
     place = find_ledger(known) if ledger is None else ledger
+    if request.sql is not None or account is not None:  # else it is the account that was charged before
+        _check_account(known, account)
     if request.sql is None:
         last = find_published(_list_stored(place)[1], request.name)
         if last is None:
@@ -653,6 +716,8 @@ def plan_due(
 
     known = load_policy(policy)
     place = find_ledger(known) if ledger is None else ledger
+    if account is not None:
+        _check_account(known, account)
     version, tables = _list_stored(place)
     plans: dict[str, PublicationPlan | Error] = {}
     sessions: dict[str | None, Session | Error] = {}

@@ -28,6 +28,7 @@ from dpsql.connect import connect
 from dpsql.display import Facts, Message, Sheet, SheetColumn, box_html, facts_html, replace_unprintable, sheet_html
 from dpsql.errors import Error, UsageError, WastedChargeWarning
 from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.scope import propose_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +68,8 @@ def parse_command(line: str) -> tuple[str, str] | None:
         return "help", ""
     if name not in COMMANDS:
         if name.isidentifier() and not rest:  # no statement is one word
-            hint = "%dpsql help lists the commands. A statement has more words, such as SHOW TABLES."
+            hint = propose_name(name, COMMANDS).replace("mean ", "mean %dpsql ")
+            hint += "%dpsql help lists the commands. A statement has more words, such as SHOW TABLES."
             raise UsageError("magic", "There is no such command.", hint=hint)
         return None
     if name in _REQUIRED and not rest.rstrip(";").strip():
@@ -79,7 +81,7 @@ def parse_command(line: str) -> tuple[str, str] | None:
 
 def parse_connect(rest: str) -> dict[str, str]:
     """Parse the arguments of `connect`: a database, and options as `--name value` or `--name=value`."""
-    hint = "%dpsql connect events.duckdb --policy policy.toml [--analyst NAME] [--ledger FILE] [--isolation process]"
+    hint = "%dpsql connect events.duckdb [--policy policy.toml] [--analyst NAME] [--ledger FILE] [--isolation process]"
     hint += " [--implicit] [--consent]"
     try:
         words, reason = iter(shlex.split(rest)), ""
@@ -101,8 +103,8 @@ def parse_connect(rest: str) -> dict[str, str]:
             if not options[name]:
                 reason = f"--{name} needs a value."
                 break
-    if not reason and (len(places) > 1 or "policy" not in options):
-        reason = "connect needs --policy, and takes at most one database."
+    if not reason and len(places) > 1:
+        reason = "connect takes at most one database."
     if reason:
         raise UsageError("magic", reason, hint=hint)
     return {**options, **({"database": places[0]} if places else {})}
@@ -197,7 +199,7 @@ class Notebook:
         options = parse_connect(rest)
         session = connect(
             Path(options["database"]).expanduser() if "database" in options else None,
-            policy=Path(options["policy"]).expanduser(),
+            policy=Path(options["policy"]).expanduser() if "policy" in options else None,
             ledger=options.get("ledger"),
             analyst=options.get("analyst"),
             isolation=options.get("isolation"),

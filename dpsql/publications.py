@@ -149,7 +149,11 @@ class PublicationPlan:
         """Return in one sentence what is published, and what it costs of the budget."""
         if self.is_current:
             return f"{self.name}: it is of this version of the data already, and nothing is made."
-        return f"{self.name}: {describe_together(self._plans, self._session.budget)}."
+        whose = self._session.terms.whose
+        cost = describe_together(self._plans, self._session.budget, whose=whose)
+        is_limited = whose != "the budget" and not self.is_free
+        more = " An account with a larger share buys more exact numbers: --account NAME." if is_limited else ""
+        return f"{self.name}: {cost}.{more}"
 
     @property
     def worst_case(self) -> str:

@@ -151,7 +151,8 @@ class Receipt:
         """By how much the answer raised the used share of the budget: the larger of the shares of its two currencies.
 
         `session.budget.used` is the sum over all answers and failures of the account in the present period, unless a
-        limit was changed. Where the values of a column have budgets, `used_of` adds up for each value.
+        limit was changed. Where the values of a column have budgets, `used_of` adds up for each value. It is exact;
+        `percent_used` is for people.
         """
         return self.rise.share
 

@@ -60,6 +60,8 @@ _WITH_VIEW = (statements.PrivateQuery, statements.OuterSelect)
 class Session:
     """Private queries over one data set; opened by `dpsql.connect`, closed by `close` or the end of a `with` block.
 
+    Threads may share a session.
+
     >>> with dpsql.connect(database, policy=policy) as session:
     ...     answer = session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
     >>> answer.fetchall()
@@ -119,7 +121,8 @@ class Session:
         wasted.
 
         Raises `Refusal`, `Unsupported` or `BudgetExceeded` (nothing was charged), `EngineError` when the engine failed
-        on the data (charged in full), and `LedgerError`, whose words say what was charged.
+        on the data (charged in full), and `LedgerError`, whose words say what was charged. Ctrl-C charges a private
+        query that has begun to read in full; a note of the `KeyboardInterrupt` says how much.
 
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
@@ -503,7 +506,10 @@ class Session:
 
     @property
     def history(self) -> pa.Table:
-        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last."""
+        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last.
+
+        What a query was charged is None while it runs, and if its process was killed: it then holds its worst case.
+        """
         self._check_open()
         own = self._dependencies
         balance = read_balance_by_values(own.ledger, own.terms)

@@ -135,7 +135,9 @@ class BoundsPlan:
         """Return in one sentence what is drawn, and what it costs of the budget."""
         names = [" of ".join(filter(None, (each.name, each.column))) for each in self._draws]
         stored = sum(has_release(self._session, each.release) for each in self._draws)
-        cost = describe_at_most(_price(self._session.terms, self.loss), self._session.budget)
+        cost = describe_at_most(
+            _price(self._session.terms, self.loss), self._session.budget, whose=self._session.terms.whose
+        )
         if stored == len(names):
             cost = "stored, and free"
         free = (
@@ -168,7 +170,8 @@ class BoundsPlan:
         price, left = _price(terms, self.loss), balance.remaining
         if price.refundable <= left.refundable:
             return
-        reason = f"These bounds cost {describe_at_most(price, balance)}, and {balance.percent_left} % is left."
+        cost = describe_at_most(price, balance, whose=terms.whose)
+        reason = f"These bounds cost {cost}, and {balance.percent_left} % is left."
         # none of another epsilon is stored
         every = len(self._draws) * _price(terms, _find_loss(terms, self.epsilon)).refundable
         fits = _find_fitting(terms, self.epsilon, share=left.refundable / every)

@@ -86,6 +86,12 @@ class Terms:
         return not self.limits.share_replays
 
     @property
+    def whose(self) -> str:
+        """What percentages are of: the budget, or the share of an account with a limit below it."""
+        own = self.account
+        return "the budget" if own is None or own.budget == self.budget else f"the share of {own.name}"
+
+    @property
     def has_share(self) -> bool:
         """Whether the analyst may run queries that are charged."""
         return self.account is None or self.account.budget.refundable > 0
@@ -314,7 +320,8 @@ def read_number(option: Option, name: str, *, bounds: tuple[Fraction, Fraction])
     if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
         return value
     reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
-    raise Refusal("option-range", reason, hint=_LIMITED, place=option.place)
+    hint = f"{_LIMITED} What is left of the budget may be less: SHOW BUDGET shows it."
+    raise Refusal("option-range", reason, hint=hint, place=option.place)
 
 
 def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:

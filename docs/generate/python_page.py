@@ -115,7 +115,7 @@ def _line(kind: type, name: str) -> str:
     """Return a property, a second name of a method or a short method as an item of a list; "" for other members."""
     thing, text = getattr(kind, name), " ".join(_paragraphs(getattr(kind, name))).replace("\n", " ")
     if isinstance(thing, property):
-        return f"* `{name}`: {text}"
+        return f"* `{name}: {_type(inspect.signature(thing.fget).return_annotation)}`: {text}"
     if thing.__name__ != name:
         return f"* `{name}`: The same as `{thing.__name__}`."
     call = _call(name, thing, typed=False)

@@ -183,6 +183,8 @@ def query(  # noqa: PLR0913 - the options of the command
             click.echo(f"dpsql: {INTERRUPTED}; dpsql budget shows what is left.", err=True)
             raise click.exceptions.Exit(_INTERRUPTED) from None
         write_answer(answer, output, detailed=details, quote_formulas=quote_formulas)
+        if output == Format.table and answer.receipt.used and session.terms.account is not None:
+            click.echo(f"Percentages are of {session.terms.whose}.")
 
 
 @app.command()

@@ -9,11 +9,13 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 import click
@@ -30,9 +32,10 @@ from dpsql.errors import (
 )
 
 if TYPE_CHECKING:
+    from dpsql.policy import DatabaseUrl
     from dpsql.report.policy_check import Check
 
-PATH = click.Path(path_type=Path)
+PATH = click.Path(readable=False, path_type=Path)  # what opens the file says why it cannot
 POLICY = click.option("--policy", type=PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here.")
 NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
 DATABASE = click.option("--db", type=PATH, help=f"DuckDB database file; {NO_FILE}")
@@ -89,7 +92,6 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
     The command reads no rows but those of CSV files, to guess their format and the types of their columns.
     """
     from dpsql.curator import write_starter
-    from dpsql.display import replace_unprintable
 
     pairs = [option.partition("=") for option in options]
     if not all(name and sign for name, sign, _ in pairs):
@@ -116,7 +118,7 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
         if starter.first_query is not None:
             lines.append(f"First query: {shlex.join(['dpsql', 'query', *words, starter.first_query])}")
     for line in lines:
-        click.echo(replace_unprintable(line), err=output == _STDOUT)
+        _echo(line, err=output == _STDOUT)
 
 
 def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> None:
@@ -149,7 +151,6 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
     stored beside the data, and queries read them instead of the rows.
     """
     from dpsql import curator
-    from dpsql.display import replace_unprintable
 
     outcomes = {
         "current": "is already materialized",
@@ -157,7 +158,7 @@ def materialize(table: str | None, *, policy: Path | None, db: Path | None, url:
         "made": "is materialized: all of it was written",
     }
     for name, result in curator.materialize(policy, table, database=db, url=url, again=again).items():
-        click.echo(replace_unprintable(f"{name} {outcomes[result]}."))
+        _echo(f"{name} {outcomes[result]}.")
 
 
 @click.command()
@@ -211,22 +212,22 @@ def _check_with_catalog(policy: Path | None, database: Path | None) -> Check:
 @POLICY
 @DATABASE
 def promise(policy: Path | None, *, db: Path | None) -> None:
-    """Print the page for a data-protection officer, with the numbers of a policy.
+    """Print the page for a data-protection officer, with the numbers of a policy and the state of its ledger.
 
-    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, and
-    what an impact assessment can quote.
+    It says what is promised and to whom, what that means for the risks of re-identification, who holds what, how to
+    delete a person, and what an impact assessment can quote. Without a ledger nothing is promised.
     """
-    from dpsql.curator import check_policy
+    from dpsql.curator import read_promise
     from dpsql.policy import load_policy
     from dpsql.report.policy_text import write_promise
 
     known = load_policy(policy)
-    found = check_policy(known, database=db)
-    if not found.private:
-        hint = 'Give a table a privacy_unit: privacy_unit = "user_id".'
-        raise UsageError("no-promise", "The policy has no private table, so that nothing is promised.", hint=hint)
-    page = write_promise(found, policy=Path(known.lines.name if known.lines else "").name)
-    click.echo(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page), nl=False)
+    found, state = read_promise(known, database=db)
+    page = write_promise(known, found, state=state)
+    click.echo(
+        re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: f"{link[1]} ({normpath(f'docs/explanation/{link[2]}')})", page),
+        nl=False,
+    )
 
 
 @click.command()
@@ -265,7 +266,6 @@ def bounds(  # noqa: PLR0913 - the options of the command
     part of the budget. The price is shown first.
     """
     from dpsql.curator import plan_bounds
-    from dpsql.display import replace_unprintable
     from dpsql.policy import default_policy
     from dpsql.policy.toml import check_writable, write_bounds
     from dpsql.quantities import Epsilon
@@ -278,13 +278,12 @@ def bounds(  # noqa: PLR0913 - the options of the command
         if not no_write:
             # Before anything is charged: bounds that cannot be written would have been paid for and lost.
             check_writable(place, plan.table, bounds=plan.example)
-        click.echo(replace_unprintable(plan.describe_price()))
+        _echo(plan.describe_price())
         plan.check_budget()
         if not yes:
             _confirm(_CHARGE)
         found = plan.draw()
-    for line in str(found).splitlines():
-        click.echo(replace_unprintable(line))
+    _echo(str(found))
     if found.new and not no_write:
         write_bounds(place, found.table, bounds=found.new)
         click.echo(f"Wrote them into {place}. Open sessions keep the earlier bounds; a server reads them on SIGHUP.")
@@ -374,11 +373,12 @@ def _publish_due(policy: Path | None, db: Path | None, *, account: str | None, y
         raise click.exceptions.Exit(find_exit_code(next(iter(errors.values()))))
 
 
-def _echo(line: str, *, err: bool = False) -> None:
-    """Write a line, which may hold names of the policy or of a ledger."""
+def _echo(text: str, *, err: bool = False) -> None:
+    """Write lines, which may hold names of the policy or of a ledger."""
     from dpsql.display import replace_unprintable
 
-    click.echo(replace_unprintable(line), err=err)
+    for line in text.split("\n"):
+        click.echo(replace_unprintable(line), err=err)
 
 
 def _confirm(question: str) -> None:
@@ -390,8 +390,21 @@ def _confirm(question: str) -> None:
 
 
 _LEDGER = click.argument(
-    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
+    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the policy."
 )
+
+
+@contextmanager
+def _find_ledger(ledger: str | None, policy: Path | None) -> Iterator[str | Path | DatabaseUrl]:
+    """Find a ledger that exists, for a command that makes none."""
+    from dpsql.curator import find_ledger
+
+    try:
+        yield ledger or find_ledger(policy)
+    except LedgerError as error:
+        if error.code == "not-a-ledger" and ledger:
+            error.hint = "Name the file of a ledger, or the policy that names it: --policy FILE."
+        raise
 
 
 @click.group(name="ledger", no_args_is_help=True)
@@ -401,22 +414,26 @@ def ledger_app() -> None:
 
 @ledger_app.command()
 @_LEDGER
-def verify(ledger: str | None) -> None:
+@POLICY
+def verify(ledger: str | None, *, policy: Path | None) -> None:
     """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
-    from dpsql.curator import find_ledger, verify_ledger
+    from dpsql.curator import verify_ledger
 
-    found = verify_ledger(ledger or find_ledger(None))
+    with _find_ledger(ledger, policy) as place:
+        found = verify_ledger(place)
     click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
 @ledger_app.command()
 @_LEDGER
-def export(ledger: str | None) -> None:
+@POLICY
+def export(ledger: str | None, *, policy: Path | None) -> None:
     """Write every event as one line of JSON, oldest first."""
-    from dpsql.curator import find_ledger, read_history
+    from dpsql.curator import read_history
 
-    for event in read_history(ledger or find_ledger(None)):
-        click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
+    with _find_ledger(ledger, policy) as place:
+        for event in read_history(place):
+            click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 
 @ledger_app.command()
@@ -474,7 +491,8 @@ def grant(  # noqa: PLR0913 - the options of the command
             hint = "Give --epsilon and --delta, or leave the ledger out and give --policy."
             raise UsageError("grant-terms", "It is not clear what is granted.", hint=hint)
         budget = Budget(epsilon, delta, period=period, periods=periods)
-        before, now = raise_total(ledger, budget, note=note)
+        with _find_ledger(ledger, policy) as place:
+            before, now = raise_total(place, budget, note=note)
         total = ApproximateDP(budget.epsilon, budget.delta)
     when = "" if now is None else f" {describe_periods(now)}"
     click.echo(f"The total was {before} and is {total}{when}.")
@@ -504,16 +522,17 @@ def data_app() -> None:
 
 @data_app.command()
 @_LEDGER
+@POLICY
 @click.option("--note", required=True, help="Reason, recorded in the ledger.")
-def bump(ledger: str | None, *, note: str) -> None:
+def bump(ledger: str | None, *, policy: Path | None, note: str) -> None:
     """Increment the data version.
 
     Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
     """
     from dpsql.curator import bump as bump_version
-    from dpsql.curator import find_ledger
 
-    click.echo(f"The data version is {bump_version(ledger or find_ledger(None), note=note)}.")
+    with _find_ledger(ledger, policy) as place:
+        click.echo(f"The data version is {bump_version(place, note=note)}.")
 
 
 _NAME = click.argument("name", help="User name; the policy uses it as the name of the analyst.")
@@ -548,10 +567,12 @@ def user_app() -> None:
 @_PIPED
 def add(name: str, *, file: Path, curator: bool, acts_as: str | None, password_stdin: bool) -> None:
     """Add a user; create the file if it does not exist."""
-    from dpsql.server.users import User, add_user
+    from dpsql.server.users import User, add_user, list_users
 
     others = tuple(other.strip() for other in (acts_as or "").split(",") if other.strip())
     add_user(file, User(name, curator, others), password=_read_password(piped=password_stdin))
+    for other in sorted({*others} - {user.name for user in list_users(file)}):
+        click.echo(f"dpsql: note: --acts-as names {other}, who is not in the file of users.", err=True)
     click.echo(f"{name} may log in: {file}")
 
 

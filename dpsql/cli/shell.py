@@ -26,6 +26,7 @@ from dpsql.connect import connect
 from dpsql.display import replace_unprintable
 from dpsql.errors import Error, Place, UsageError
 from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.sql.ir.scope import propose_name
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -147,7 +148,8 @@ def _read_command(item: str) -> tuple[str, str]:
     name, argument = name.rstrip(";").lower(), argument.strip().removesuffix(";").strip()
     name = "quit" if name == "exit" else name
     if name not in COMMANDS:
-        raise UsageError("shell-command", "There is no such command.", hint="Write .help to list the commands.")
+        near = propose_name(name, COMMANDS).replace("mean ", "mean .")
+        raise UsageError("shell-command", "There is no such command.", hint=f"{near}Write .help to list the commands.")
     usage, choices, _ = COMMANDS[name]
     if bool(argument) != bool(usage) or (choices and choices != ("<table>",) and argument not in choices):
         hint = f"Write {f'.{name} {usage}'.strip()}"

@@ -175,7 +175,7 @@ def _format_accounts(spending: Spending, *, in_currencies: bool) -> list[str]:
             words += f"; spent {first} {spent:.6g}, {second} {permanent:.6g}, held {first} {held:.6g}"
         rows.append((_name(spender.name), parts, words))
     width = max(len(name) for name, _, _ in rows)
-    head = "used    (\N{FULL BLOCK} spent, \N{DARK SHADE} held by running queries)"
+    head = "used    (\N{FULL BLOCK} spent, \N{DARK SHADE} held by queries that run or never ended)"
     if in_currencies:
         head = f"{first:{_BAR + 8}}{second}    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
     lines = ["", f"{'account':{width}}  {head}"]

@@ -55,8 +55,15 @@ def key_noun(column: str) -> str:
     return shorten(_IDENTIFIER.sub("", column) or column)
 
 
+def is_plural(noun: str) -> bool:
+    """Say whether a noun is likely to be a plural: articles, n_loans; not class, status, analysis."""
+    return re.search(r"[^sui]s$", noun.lower()) is not None
+
+
 def plural(noun: str) -> str:
-    """Return the plural of an English noun; of any other, the noun with an s."""
+    """Return the plural of an English noun, which a plural is; of any other, the noun with an s."""
+    if is_plural(noun):
+        return noun
     if re.search(r"[^aeiou]y$", noun):
         return f"{noun[:-1]}ies"
     return f"{noun}es" if re.search(r"(?:s|x|z|ch|sh)$", noun) else f"{noun}s"
@@ -64,7 +71,7 @@ def plural(noun: str) -> str:
 
 def with_article(noun: str) -> str:
     """Return a noun with a or an."""
-    return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
+    return f"an {noun}" if noun.lower().startswith(("a", "e", "i", "o", "hour")) else f"a {noun}"
 
 
 def shorten(name: str) -> str:

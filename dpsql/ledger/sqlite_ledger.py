@@ -278,11 +278,11 @@ def hold_against(mark: Mark | None, rows: SQLiteRows, *, data_set: str) -> None:
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise `ledger-missing` if there is nothing at `path`."""
+    """Raise `ledger-missing` if there is nothing at `path`, and `ledger-rolled-back` if its mark is still there."""
     try:
         path.stat()
     except FileNotFoundError as error:
-        raise missing() from error
+        raise (missing() if Sidecars(path).read_mark() is None else rolled_back()) from error
     except (OSError, ValueError):  # the opening has a better error
         return
 

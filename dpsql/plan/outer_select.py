@@ -23,7 +23,7 @@ from dpsql.errors import EngineError, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.outer_tree import released_path
 from dpsql.sql.analysis.row_facts import is_empty_by_text
 from dpsql.sql.ir.statements import OuterSelect, Output, PrivateQuery, PublicQuery
-from dpsql.sql.ir.tree import Case, ColumnRef, Family, walk
+from dpsql.sql.ir.tree import Call, Case, ColumnRef, Expression, Family, walk
 from dpsql.sql.render.duckdb import compose
 
 if TYPE_CHECKING:
@@ -175,14 +175,24 @@ def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
 
 
 def find_dated(query: PrivateQuery) -> tuple[int, ...]:
-    """Return the outputs that are keys worked out from dates or times: NULL is the group of rows without one."""
+    """Return the outputs that are keys worked out from a date or time: NULL is the group of rows without one.
+
+    The difference or the comparison of two stays NULL, which does not say which is missing.
+    """
     parts = {at: walk(query.keys[each.key]) for at, each in enumerate(query.outputs) if each.key is not None}
     return tuple(
         at
         for at, found in parts.items()
-        if not any(isinstance(part, Case) for part in found)  # NULL is what no branch fits
+        if not any(isinstance(part, Case) or _is_of_two_dates(part) for part in found)  # NULL is what no branch fits
         and any(isinstance(part, ColumnRef) and part.type.family in _DATES for part in found)
     )
+
+
+def _is_of_two_dates(expression: Expression) -> bool:
+    """Return whether an expression is computed from two dates and is none: a difference, or a comparison."""
+    if not isinstance(expression, Call) or expression.type.family in _DATES:
+        return False
+    return sum(each.type.family in _DATES for each in expression.arguments) > 1
 
 
 @dataclass(frozen=True, slots=True)

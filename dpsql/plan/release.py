@@ -364,6 +364,13 @@ def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa
     return released.select(range(len(names))), released.column(len(names)).combine_chunks()
 
 
+def count_left_out(plan: Plan, released: Release) -> int:
+    """Return how many released rows HAVING leaves out."""
+    uncut = replace(plan, query=replace(plan.query, order=(), limit=None))
+    table, _ = present(uncut, released.canonical, terms=released.terms)
+    return int(released.canonical.num_rows - table.num_rows)
+
+
 def _show_measure(
     query: PrivateQuery, canonical: pa.Table, *, output: Output, terms: ReleaseTerms
 ) -> pa.ChunkedArray | pa.Array:

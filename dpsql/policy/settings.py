@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
@@ -106,6 +107,7 @@ def read_limits(root: Section) -> Limits:
 
 UNLISTED = "default"  # the name under which a policy says what holds for all whom it does not list
 _LONGEST_NAME = 100
+_NEAR = 0.75  # of 1, for a name in which two letters are swapped
 _ANALYST_KEYS = {"epsilon": "number", "delta": "number", "items": "whole", "queries": "whole", "enabled": "flag"}
 _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 
@@ -178,6 +180,22 @@ def check_asking(name: str | None) -> None:
         raise UsageError("analyst-name", reason, hint="Give a name of your own, or none.")
     if name is not None and not _is_name(name):
         raise UsageError("analyst-name", _NAME, hint='Such as analyst="alice".')
+
+
+def describe_unlisted(analysts: Mapping[str, Analyst], name: str | None) -> tuple[str, str]:
+    """Return what an analyst whom a policy does not list may spend, and the listed name that is near to theirs.
+
+    Both are "" for a listed name, for none, and where the policy lists no name at all.
+    """
+    listed = {each.casefold(): each for each in analysts if each != UNLISTED}
+    if name is None or name in analysts or not listed:
+        return "", ""
+    close = get_close_matches(name.casefold(), listed, n=1, cutoff=_NEAR)
+    others = analysts.get(UNLISTED)
+    may = "has the share of default" if others is not None else "may spend the whole total"
+    may = "may run no query" if others is not None and not others.enabled else may
+    reason = f'The policy does not list the analyst "{name}", who {may}.'
+    return reason, listed[close[0]] if close else ""
 
 
 def read_analyst(section: Section) -> Analyst:

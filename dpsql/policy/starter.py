@@ -353,6 +353,12 @@ class StarterPolicy:
         decided = sum(decision.unit is not None for decision in self.decisions)
         left = len(self.decisions) - decided
         told = [line for decision in self.decisions for line in _explain_decision(decision)]
+        told += [
+            f"{decision.table.name}.{column.name}: {column.note}."
+            for decision in self.decisions
+            for column in decision.table.columns
+            if column.note
+        ]
         told += [f"{name}: skipped. {why}" for name, why in self.skipped]
         told += self.secret_notes
         if not decided:
@@ -576,8 +582,8 @@ def _first_query(decision: Decision) -> str | None:
         for column in decision.table.columns
         if column.readable and column.name not in named and find_identifier(column.name) is None
     ]
-    # Text first, and otherwise in the order of the table, as the sort is stable.
-    keys.sort(key=lambda column: column.type != "VARCHAR")
+    # Columns without a remark and text first, and otherwise in the order of the table, as the sort is stable.
+    keys.sort(key=lambda column: (column.note != "", column.type != "VARCHAR"))
     return propose_query(decision.table.name, key=keys[0].name, unit=unit.column.name) if keys else None
 
 

@@ -18,7 +18,7 @@ from dpsql.dialects import CsvFormat, write_name
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.csv_format import GivenFormat, check_csv
 from dpsql.policy.source import DataSource
-from dpsql.policy.toml import Section
+from dpsql.policy.toml import Section, quote
 from dpsql.policy.validation import (
     METADATA,
     SourceUrl,
@@ -37,6 +37,7 @@ from dpsql.policy.validation import (
     fold,
     is_source_url,
     optional_count,
+    suggest_name,
     wrong_type,
 )
 from dpsql.quantities import Number, exact
@@ -373,12 +374,10 @@ class PrivateTable:
         fill(self, not_null=check_not_null(not_null, self.columns))
         fill(self, budget_by=check_budget_by(budget_by, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
-            raise PolicyError(
-                "policy-columns",
-                f'The list does not contain the privacy unit "{privacy_unit}".',
-                hint="Add it to the list; counting distinct units needs it.",
-                place="columns",
-            )
+            reason = f'The list does not contain the privacy unit "{privacy_unit}".'
+            near = suggest_name(privacy_unit, self.columns)
+            hint = f"{near}{'If not, add' if near else 'Add'} it to the list; counting distinct units needs it."
+            raise PolicyError("policy-columns", reason, hint=hint, place="columns")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -485,8 +484,6 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 def _read_table(section: Section, folder: Path, *, name: str) -> Table:
     for key in ("privacy_units", "privacy_unit"):
         units = section.values.get(key)
-        if key == "privacy_units" and isinstance(units, str):
-            units = [units]
         if isinstance(units, list):
             raise refuse_shared_rows(units, table=name, place=section.where(key))
     section.only("privacy_unit", "link", "public", "columns", "source", "csv", *_OF_UNITS, *_OPTIONAL)
@@ -647,8 +644,10 @@ def refuse_shared_rows(units: Sequence[object], *, table: str = "messages", plac
     of units. What each unit adds could be bounded for both only if the rows of one person did not depend on those of
     others, which sampling or weighing rows by both does.
     """
-    named = [unit for unit in units if isinstance(unit, str)]
-    names = named if len(named) > 1 else ["sender", "receiver"]
+    names = [unit for unit in units if isinstance(unit, str)]
+    if len(units) <= 1:
+        reason, named = "The privacy unit is one column, in text and not in a list.", quote((*names, "user_id")[0])
+        return PolicyError("policy-type", reason, hint=f"Write privacy_unit = {named}.", place=place)
     source, left_out = ".".join(map(write_name, table.split("."))), ", ".join(map(write_name, names))
     parts = [
         f"SELECT {write_name(name)} AS person, '{name.replace(chr(39), chr(39) * 2)}' AS role, "  # noqa: S608 - a hint

@@ -39,6 +39,8 @@ _TOKEN = re.compile(
         | (?P<open> [\[{] ) | (?P<close> [\]}] ) | (?P<newline> \n )''',
     re.VERBOSE | re.DOTALL,
 )
+_CURLY = re.compile("[\u201c\u201d\u201e\u2018\u2019]")
+_COMMA = re.compile(r"^([\w\s.-]+)=\s*(\d+),(\d+)\s*(?:#|$)")
 _RENAMED = {"prepared": "materialized"}
 _WORDS = {
     bool: "true or false",
@@ -194,7 +196,7 @@ class Section:
 def read_toml(path: Path) -> Section:
     """Return the root section of the file at `path`."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")  # editors of Windows begin a file with a byte order mark
     except FileNotFoundError:
         raise _unusable("policy-missing", "There is no policy file at this path.", path=path) from None
     except OSError:
@@ -206,12 +208,19 @@ def read_toml(path: Path) -> Section:
     except ValueError as error:  # also for an integer of too many digits
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path.name}, line {line[1]}" if line else f"{path.name}, at its end"
-        raise PolicyError(
-            "policy-syntax", "The policy file is not valid TOML.", hint=f"The reader says: {error}.", place=place
-        ) from None
+        hint = _explain_syntax(text.split("\n")[int(line[1]) - 1] if line else "") or f"The reader says: {error}."
+        raise PolicyError("policy-syntax", "The policy file is not valid TOML.", hint=hint, place=place) from None
     except RecursionError:
         raise _unusable("policy-syntax", "The policy file is nested too deeply.", path=path) from None
     return Section(Lines(path.name, dict(_iterate_keys(data, _key_lines(text), above=(), line=1))), (), data)
+
+
+def _explain_syntax(line: str) -> str:
+    """Return what to write in place of a line that word processors, or people who write decimal commas, write."""
+    if _CURLY.search(line):
+        return "Write straight quotes, \" and ', in place of curly ones."
+    comma = _COMMA.search(line)
+    return f"Write a decimal point in place of the comma: {comma[1].strip()} = {comma[2]}.{comma[3]}" if comma else ""
 
 
 def _unusable(code: str, reason: str, *, path: Path) -> PolicyError:
@@ -392,7 +401,7 @@ def check_writable(path: str | Path, table: str, *, bounds: BoundsTable) -> None
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         reason, hint = "The policy file cannot be read.", "Give the path of a readable TOML file."
         raise PolicyError("policy-unreadable", reason, hint=hint, place=str(path)) from None

@@ -10,6 +10,7 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -222,6 +223,16 @@ def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str
     return names
 
 
+_SEEN = "Name columns of this table that analysts see."
+
+
+def suggest_name(name: str, columns: Sequence[str] | None) -> str:
+    """Return a question that proposes the column with the nearest name, with a space; "" if none is near."""
+    folded = {fold(column): column for column in columns or ()}
+    close = get_close_matches(fold(name), folded, n=1)
+    return f'Did you mean "{folded[close[0]]}"? ' if close else ""
+
+
 def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, *, unit: str | None) -> tuple[str, ...]:
     """Return the columns in which every unit has one value, each once; they exist for analysts, as far as is known."""
     place = "one_value_per_unit"
@@ -233,8 +244,7 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
             columns is not None and fold(name) not in map(fold, columns)
         ):
             reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'
-            hint = "Name columns of this table that analysts see."
-            raise PolicyError("policy-columns", reason, hint=hint, place=place)
+            raise PolicyError("policy-columns", reason, hint=suggest_name(name, columns) + _SEEN, place=place)
     return names
 
 
@@ -246,10 +256,8 @@ def check_not_null(values: Sequence[str], columns: tuple[str, ...] | None) -> tu
     names = check_names(values, place)
     for name in names:
         if columns is not None and fold(name) not in map(fold, columns):
-            hint = "Name columns of this table that analysts see."
-            raise PolicyError(
-                "policy-columns", f'The column "{name}" is not among the columns.', hint=hint, place=place
-            )
+            reason = f'The column "{name}" is not among the columns.'
+            raise PolicyError("policy-columns", reason, hint=suggest_name(name, columns) + _SEEN, place=place)
     return names
 
 
@@ -289,12 +297,13 @@ def check_materialized(
     taken = {frozenset(map(fold, each)) for each in sets}
     for each in sets:
         folded = set(map(fold, each))
-        if fold(unit or "") in folded or (known is not None and not folded <= known):
-            reason = (
-                "Each list names columns of this table that analysts see; the privacy unit is in every one already."
-            )
-            hint = 'Such as materialized = [["article"], ["article", "country"]].'
-            raise PolicyError("policy-prepared", reason, hint=hint, place=place)
+        wrong = {fold(unit or "")} if known is None else (folded - known) | {fold(unit or "")}
+        name = next((name for name in each if fold(name) in wrong), None)
+        if name is not None:
+            is_unit = fold(name) == fold(unit or "")
+            what = "the privacy unit, which is in every list already" if is_unit else "not among the columns"
+            hint = "Leave it out." if is_unit else suggest_name(name, columns) + _SEEN
+            raise PolicyError("policy-prepared", f'The column "{name}" is {what}.', hint=hint, place=place)
     if len(taken) < len(sets):
         reason = "The same columns are listed twice; their order does not matter."
         raise PolicyError("policy-prepared", reason, hint="List every set of columns once.", place=place)
@@ -365,7 +374,7 @@ def refuse_file(path: Path, *, place: str) -> PolicyError:
     elif kinds & {".txt", ".dat", ".tab", ".psv", ".log"}:
         how = f"in DuckDB: COPY (FROM read_csv({file})) TO {target}; or give it a name that ends in .csv"
     elif kinds & {".xlsx", ".xlsm"}:
-        how = f"in DuckDB: INSTALL excel; LOAD excel; COPY (FROM read_xlsx({file})) TO {target}"
+        how = f"in DuckDB: INSTALL excel; LOAD excel; COPY (FROM read_xlsx({file})) TO {target}; or save it as CSV"
     elif kinds & {".feather", ".arrow", ".ipc"}:
         table = f"import duckdb, pyarrow.feather; rows = pyarrow.feather.read_table({path.name!r})"
         how = f'in Python: {table}; duckdb.execute("COPY (FROM rows) TO {target}")'

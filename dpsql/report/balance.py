@@ -182,7 +182,10 @@ class Balance(NotebookRepr):
 
     @property
     def used(self) -> Fraction:
-        """Used share of the grant: of the currency of which more is spent, without what is reserved."""
+        """Used share of the grant: of the currency of which more is spent, without what is reserved.
+
+        It is exact; `percent_used` is for people.
+        """
         return compute_used_share(BudgetState(self.refunded.spent, self.gone.spent), self.limit)
 
     @property
@@ -200,6 +203,15 @@ class Balance(NotebookRepr):
     def left(self) -> Fraction:
         """Share of the grant that further queries may use: of the currency of which less is left."""
         return self.remaining.least_share_of(self.limit)
+
+    @property
+    def others(self) -> Fraction:
+        """Share of the account's limit that it cannot use, since others drew on the total: the most of a currency."""
+        if self.analyst is None or (self.calendar is not None and self.calendar.is_over):
+            return Fraction(0)
+        parts = [part for part in (self.refunded, self.gone) if part.granted]
+        rest = ((part.granted - part.spent - part.reserved - part.remaining) / part.granted for part in parts)
+        return max(Fraction(0), *rest)
 
     @property
     def percent_left(self) -> Decimal:
@@ -285,17 +297,15 @@ class Balance(NotebookRepr):
         """
         periods = None if self.calendar is None else self.calendar.periods
         used, held, left = map(format_percent, (self.percent_used, self.percent_reserved, self.percent_left))
-        held = f" {held} is held by open queries," if self.percent_reserved else ""
+        held = f" {held} is held by queries that run or never ended," if self.percent_reserved else ""
         lines = [f"{used} of the budget is used,{held} {left} is left"]
+        if self.others:
+            others = format_percent(to_percent(round_up(self.others)))
+            lines = [f"{self.analyst} used {used} of the budget,{held} others used {others}, and {left} is left"]
         if not self.has_share:
             lines = ["no share of the budget: public and published tables are free, and no other query is run"]
         lines += [] if self.calendar is None else [str(self.calendar)]
         lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
-        over = self.calendar is not None and self.calendar.is_over
-        if not over and any(
-            part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
-        ):
-            lines.append("less remains than the account's own limit leaves: others drew on the total")
         if self.values:
             shares = [f"{value} {format_share(each.left, down=True)}" for value, each in sorted(self.values.items())]
             more_values = [f"{len(shares) - _MOST_SHOWN:,} more"] if len(shares) > _MOST_SHOWN else []
@@ -314,7 +324,8 @@ class Balance(NotebookRepr):
     def _repr_html_(self) -> str:
         """Return the budget for a notebook: a bar, the words of the balance, and each currency behind details."""
         whole = Fraction(self.percent_used) / 100, Fraction(self.percent_reserved) / 100
-        shown = Meter("budget", Fraction(1), [Part("used", whole[0]), Part("held", whole[1], now=True)], self.left)
+        used = [Part("used", whole[0]), Part("used by others", self.others), Part("held", whole[1], now=True)]
+        shown = Meter("budget", Fraction(1), used, self.left)
         meters = []
         for name, part in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
             used = [Part("spent", part.spent), Part("held", part.reserved, now=True)]

@@ -337,7 +337,8 @@ def _describe_drawn(plan: Plan, drawn: DrawnQuantiles, *, released: Release) -> 
     low, high = (format_value(bins.read_value(number, first.type)) for number in (0, last))
     most, least = map(format_value, bins.describe_ends(first.type))
     rows = "1 row" if first.rows == 1 else f"{first.rows:,} rows"
-    yield f"{of_each}each {unit} weighs as at most {rows}; {low} means at most {most}, and {high} at least {least}"
+    ends = f"an answer of {low} means at most {most}, and {high} at least {least}"
+    yield f"{of_each}each {unit} weighs as at most {rows}; {ends}"
 
 
 def _count_fewest(plan: Plan, quantile: Quantile, *, released: Release) -> int | None:

@@ -10,6 +10,8 @@ the population that the policy declares, few groups have it, or none. From publi
     even with one group  refused in any case: a group that the whole population has, and no other, would be
     for each unit        returned with a chance below 1 in 100
 
+Where a key is the privacy unit itself, no group has two units: that is refused without consent at any price.
+
 Nothing is said of queries over known names or a known domain, whose answers need no threshold, of rankings by rows or
 sums, which one unit may raise by any number of steps, and of tables without a population. A stored answer is returned
 whatever this says.
@@ -27,7 +29,7 @@ from types import MappingProxyType
 
 from dpsql.accounting import BudgetVector
 from dpsql.dialects import quote_text, write_name
-from dpsql.display import key_noun, plural, unit_noun, with_article
+from dpsql.display import is_plural, key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.plan.mechanisms.record import find_epsilon_within
@@ -53,7 +55,7 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
         is_word = not name.isascii() or (len(name) > 1 and not set("aeiouy").isdisjoint(name.lower()))
         if is_noun and not is_word:  # "10 ns" says nothing
             return f'value of "{name}"', f'values of "{name}"'
-        return (name, plural(name)) if is_noun else (f"value of {name}", f"values of {name}")
+        return (name, plural(name)) if is_noun and not is_plural(name) else (f"value of {name}", f"values of {name}")
     listed = " and ".join(names)
     return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
 
@@ -62,12 +64,13 @@ def describe_key(query: PrivateQuery) -> tuple[str, str]:
 class Reach:
     """How many `units` a group needs of a `population` for an even chance, and the `least` for a chance at all.
 
-    With fewer than these last, in no other group, its chance is below 1 in 100.
+    With fewer than these last, in no other group, its chance is below 1 in 100. `is_single`: each group is one unit.
     """
 
     units: Fraction
     least: Fraction
     population: int
+    is_single: bool = False
 
     @property
     def share(self) -> Fraction:
@@ -81,11 +84,30 @@ class Reach:
 
     def asks(self, worst: BudgetVector, left: BudgetVector) -> bool:
         """Return whether a query of this worst case needs consent, with so much left of the budget."""
-        return self.share > _ASKED and worst.share_of(left) > _CHEAP
+        return self.is_single or (self.share > _ASKED and worst.share_of(left) > _CHEAP)
+
+
+_SINGLE = Reach(Fraction(2), Fraction(0), 1, is_single=True)  # two are the least that can stand out
+
+
+def groups_by_unit(query: PrivateQuery) -> bool:
+    """Return whether a key is the privacy unit itself, cast or not, so that no group has two."""
+    return strip_casts(query.unit) in map(strip_casts, query.keys)
+
+
+def describe_single(query: PrivateQuery) -> str:
+    """Return why a query whose groups are single units has no rows, and what to group by."""
+    noun = unit_noun(query.unit_name)
+    return (
+        f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
+        f"{plural(noun)} share."
+    )
 
 
 def find_reach(plan: Plan) -> Reach | None:
     """Return how much of the declared population a group needs; None where nothing can be said of it."""
+    if groups_by_unit(plan.query):
+        return None if plan.query.domain is not None or plan.spec.rows.known else _SINGLE
     population = 0
     for name in plan.query.tables:
         declared = plan.request.terms.tables[name].population
@@ -100,6 +122,8 @@ def find_reach(plan: Plan) -> Reach | None:
 
 def warn_of_reach(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
     """Return a sentence on a query that can hardly return a row; none where nothing speaks against it."""
+    if reach is not None and reach.is_single:
+        return ()  # it is said of known names, too
     if reach is not None and not reach.is_possible:
         return (f"{_describe(plan, reach)} The query is refused.",)
     if reach is not None and reach.share > _WARNED:
@@ -123,6 +147,8 @@ def _warn_of_many(plan: Plan) -> tuple[str, ...]:
 
 def _describe(plan: Plan, reach: Reach) -> str:
     """Return in words how much of the population a group needs."""
+    if reach.is_single:
+        return describe_single(plan.query)
     singular, noun = describe_key(plan.query)[0], unit_noun(plan.query.unit_name)
     units, population = plural(noun), f"{reach.population:,}"
     if not reach.is_possible:

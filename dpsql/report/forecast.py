@@ -104,11 +104,11 @@ def describe_cost(plan: Plan, balance: Balance) -> str:
     return describe_at_most(plan.price(plan.worst_case), own)
 
 
-def describe_at_most(worst: BudgetVector, balance: Balance) -> str:
+def describe_at_most(worst: BudgetVector, balance: Balance, *, whose: str = "the budget") -> str:
     """Return by how much a cost raises the used share of a budget; where it does not, what has used more."""
     rise = balance.measure(worst)
     larger = "" if rise.share else find_larger_part(balance)
-    return f"at most {format_percent(rise.percent)} more of the budget{larger and f': {larger} used more'}"
+    return f"at most {format_percent(rise.percent)} more of {whose}{larger and f': {larger} used more'}"
 
 
 def forecast(
@@ -191,12 +191,12 @@ def price_together(plans: Sequence[Plan]) -> BudgetVector | None:
     return sum(prices[1:], prices[0]) if prices else None
 
 
-def describe_together(plans: Sequence[Plan], balance: Balance) -> str:
+def describe_together(plans: Sequence[Plan], balance: Balance, *, whose: str = "the budget") -> str:
     """Return what the private queries of one statement cost together at most, in shares of the budget."""
     worst = price_together(plans)
     if worst is None:
         return "answered before; asking again costs nothing"
-    return f"{describe_at_most(worst, balance)}; {format_percent(balance.percent_left)} is left"
+    return f"{describe_at_most(worst, balance, whose=whose)}; {format_percent(balance.percent_left)} is left"
 
 
 def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:

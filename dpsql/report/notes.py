@@ -6,24 +6,35 @@ Each option that is proposed was planned, and fits the policy and the remaining 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context, Decimal
+from fractions import Fraction
 from math import inf
 
 from dpsql.accounting import BudgetVector
+from dpsql.dialects import write_name
 from dpsql.display import plural, shorten, unit_noun, with_article
 from dpsql.errors import Error
-from dpsql.plan.mechanisms.record import describe_amount
+from dpsql.plan.mechanisms.record import Need, describe_amount
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import plan_unkeyed
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.report.bound_notes import name_call
-from dpsql.report.consent import Reach, describe_key, has_consent, is_admitted, warn_of_reach
+from dpsql.report.consent import (
+    Reach,
+    describe_key,
+    describe_single,
+    groups_by_unit,
+    has_consent,
+    is_admitted,
+    warn_of_reach,
+)
 from dpsql.sql.analysis.known_values import is_time_bucket
-from dpsql.sql.ir.measures import DISTINCT_UNITS
-from dpsql.sql.ir.statements import Explained, Option, PrivateQuery
-from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Literal, split_conjuncts, strip_casts
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure, StatedBounds
+from dpsql.sql.ir.statements import Explained, Option, Output, PrivateQuery
+from dpsql.sql.ir.tree import Call, ColumnRef, Derived, In, Joined, Literal, split_conjuncts, strip_casts
 from dpsql.terms import Terms
 
 _TRIED_BOUND = 3
@@ -56,7 +67,7 @@ def explain_short_answer(
         lead = f"Only {returned} of {plan.k} {many} stood out, or there are no more."
     if plan.query.partitions is not None and returned:
         lead = f"In some partitions fewer than {plan.k} {many} stood out, or there are no more."
-    if _groups_by_unit(plan.query):
+    if groups_by_unit(plan.query):
         return f"No {singular} stood out. Each is a single {noun}: group by a column that many {units} share."
     if plan.spec.rows.known:
         least = None if plan.record.evidence is None else plan.record.evidence(plan.request)
@@ -66,18 +77,23 @@ def explain_short_answer(
             f"{about and f' {price} they need {about}.'} To see more: raise epsilon, or write known = all for noisy "
             "ones that perhaps no row has."
         )
-    if plan.query.measures[0].bounds is not None:
-        known = f" {price} {describe_need(plan)}." if need is not None else ""
-        known += _describe_need_of_units(plan, terms=terms, salts=salts)
-        return f"{lead}{known} To see more: raise epsilon, or group by something coarser than {singular}."
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
-    variants = _find_variants(plan, need.units, terms=terms, remaining=remaining, salts=salts)
-    instead = ", ".join(f"with {name} = {value:f} about {needed:,.0f}" for name, (value, needed) in variants.items())
+    variants = _find_variants(plan, need, terms=terms, remaining=remaining, salts=salts)
+    instead = ", ".join(f"with {changed} about {_write_range(other)}" for changed, other in variants.values())
     ways = list(_list_ways(plan, variants, singular=singular))
     listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
-    of_all = f"; there are about {plan.population:,} in all" if plan.population and need.units > plan.population else ""
-    return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}. To see more: {listed}."
+    ranked, of_all = "", ""
+    if need.measure.aggregate is not Aggregate.UNITS:
+        ranked = _describe_need_of_units(plan, terms=terms, salts=salts)
+    elif plan.population and need.units > plan.population:
+        of_all = f"; there are about {plan.population:,} in all"
+    return f"{lead} {price} {describe_need(plan)}{of_all}{instead and f' ({instead})'}.{ranked} To see more: {listed}."
+
+
+def _propose_coarser(singular: str) -> str:
+    """Return the advice to group by fewer keys: coarser than decade, where one key is a value of decade."""
+    return f"group by something coarser than {re.sub('^(?:value|combination) of ', '', singular)}"
 
 
 def describe_need(plan: Plan) -> str:
@@ -88,10 +104,20 @@ def describe_need(plan: Plan) -> str:
     need = plan.need
     if need is None or plan.query.domain is not None or plan.spec.rows.known:
         return ""
-    singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
-    compared = f" more than the {_write_ordinal(need.rank)} largest {singular}, if there is one" if need.rank else ""
-    amount = describe_amount(need.measure, need.units, about="about ", units=units)
+    singular, noun = describe_key(plan.query)[0], unit_noun(plan.query.unit_name)
+    alone, most, rank = need.span or (need.units, need.units, need.rank)
+    compared = f" more than the {_write_ordinal(rank)} largest {singular}, if there is one" if rank else ""
+    amount = describe_amount(need.measure, alone, about="about ", units=plural(noun))
+    if need.span is not None:
+        others = f" if each {noun} is in no other {singular}, and at most "
+        amount += others + describe_amount(need.measure, most, about="about ", units="").rstrip()
     return f"{with_article(singular)} needs {amount}{compared}"
+
+
+def _write_range(need: Need) -> str:
+    """Return between which numbers a need is, or the number that it is."""
+    ends = (need.units, need.units) if need.span is None else need.span[:2]
+    return " to ".join(dict.fromkeys(f"{_value(replace(need, units=end)):,.0f}" for end in ends))
 
 
 def _write_ordinal(number: int) -> str:
@@ -101,28 +127,52 @@ def _write_ordinal(number: int) -> str:
 
 
 def _describe_need_of_units(plan: Plan, *, terms: Terms, salts: tuple[int, int]) -> str:
-    """Return how many units a key would need if its units were counted in place of rows or values; "" if unknown."""
-    keys = tuple(output for output in plan.query.outputs if output.key is not None)
-    counting = replace(plan.query, measures=(DISTINCT_UNITS,), outputs=keys, quantiles=(), explained=Explained.NO)
+    """Return how many units a key would need if units ranked in place of rows or values, and how; "" if unknown."""
+    query = plan.query
+    # the need depends on how many measures there are, and not on which
+    others = [StatedBounds(Fraction(0), Fraction(at)) for at, _ in enumerate(set(query.measures) - {DISTINCT_UNITS}, 1)]
+    measures = DISTINCT_UNITS, *(Measure(Aggregate.ROWS, stated=each) for each in others)
+    outputs = [each for each in query.outputs if each.key is not None]
+    outputs += [Output(f"n{at}", None, measure=at) for at in range(len(measures))]
+    counting = replace(query, measures=measures, outputs=tuple(outputs), quantiles=(), explained=Explained.NO)
     try:
         other = plan_unkeyed(counting, terms, salts=salts)
     except Error:  # an option of the query is for rows alone
         return ""
     is_hopeless = other.need is not None and other.need.units > (other.population or inf)
     need = "" if is_hopeless else describe_need(other)
-    return f" Ranked by COUNT(DISTINCT {plan.query.unit_name}), {need}." if need else ""
-
-
-def _groups_by_unit(query: PrivateQuery) -> bool:
-    """Return whether a key is the privacy unit itself, cast or not, so that no group has two."""
-    return strip_casts(query.unit) in map(strip_casts, query.keys)
+    by = f"COUNT(DISTINCT {write_name(query.unit_name)})"
+    # in a join the name alone may be that of two columns
+    order = (
+        ""
+        if isinstance(query.body.source, Joined)
+        else f": end the query with ORDER BY {by} DESC TOP {query.clause.k} PRIVATE"
+    )
+    return f" Ranked by {by}, {need}{order}." if need else ""
 
 
 def _find_variants(
-    plan: Plan, needed: float, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
-) -> dict[str, tuple[Decimal, float]]:
-    """Return options of WITH with which keys would need clearly fewer units than `needed`, and how many."""
-    options = dict[str, Decimal]()
+    plan: Plan, need: Need, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
+) -> dict[str, tuple[str, Need]]:
+    """Return what can be written with which keys would need clearly less than `need`, and what they would need."""
+    variants = dict[str, tuple[str, Need]]()
+    for name, words, query in _list_changes(plan, terms):
+        try:
+            other = plan_unkeyed(replace(query, explained=Explained.NO), terms, salts=salts)
+        except Error:  # the policy, or another option of the query, excludes it
+            continue
+        least = _WORTH_SAYING * _value(need)
+        if plan.population is not None and need.measure.bounds is None:  # no group can have more
+            least = min(least, plan.population)
+        fits = is_admitted(other, remaining, consents=has_consent(other))
+        if fits and other.need is not None and _value(other.need) <= least:
+            variants[name] = words, other.need
+    return variants
+
+
+def _list_changes(plan: Plan, terms: Terms) -> Iterator[tuple[str, str, PrivateQuery]]:
+    """Yield options and bounds with which keys may need less: what it is, its words, and the query with it."""
+    options, clause, (ranking, *others) = dict[str, Decimal](), plan.query.clause, plan.query.measures
     bound = plan.max_groups_contributed
     if bound is None or plan.spec.report.cap or bound > _TRIED_BOUND:
         options["max_groups_contributed"] = Decimal(_TRIED_BOUND)
@@ -132,25 +182,39 @@ def _find_variants(
     if larger > plan.epsilon.value:
         # Rounded up, it could be above max_epsilon, and a query that follows the advice would be refused.
         options["epsilon"] = _ROUNDED_DOWN.divide(*map(Decimal, larger.as_integer_ratio()))
-    variants = dict[str, tuple[Decimal, float]]()
+    if ranking.bounds is not None:  # bounded as before, also where the query said so
+        most = ranking.bounds.high * ranking.bounds.step
+        less = most / 4
+        if ranking.aggregate is not Aggregate.SUM:
+            less = Fraction(_TRIED_BOUND if most > _TRIED_BOUND else 1)
+        if less < most:
+            narrow = replace(ranking, stated=StatedBounds(Fraction(0), less))
+            yield "bound", _name_bound(ranking, less), replace(plan.query, measures=(narrow, *others))
+        ranking = replace(ranking, stated=StatedBounds(Fraction(0), Fraction(most)))
     for name, value in options.items():
-        option = Option(value, plan.query.clause.place)
-        clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
-        try:
-            other = plan_unkeyed(replace(plan.query, clause=clause, explained=Explained.NO), terms, salts=salts)
-        except Error:  # the policy, or another option of the query, excludes it
-            continue
-        fits = is_admitted(other, remaining, consents=has_consent(other))
-        most = _WORTH_SAYING * needed
-        if plan.population is not None:  # no group can have more
-            most = min(most, plan.population)
-        if fits and other.need is not None and other.need.units <= most:
-            variants[name] = value, other.need.units
-    return variants
+        changed = replace(clause, options={**clause.options, name: Option(value, clause.place)})
+        yield name, f"{name} = {value:f}", replace(plan.query, clause=changed, measures=(ranking, *others))
+
+
+def _value(need: Need) -> float:
+    """Return a need in units, rows or values, not in steps."""
+    return need.units * float(1 if need.measure.bounds is None else need.measure.bounds.step)
+
+
+def _name_bound(measure: Measure, most: Fraction) -> str:
+    """Return how a query bounds by so much what each unit adds: an option, or words in the call of the measure."""
+    name = {Aggregate.ROWS: "max_rows_contributed", Aggregate.ITEMS: "max_items_contributed"}.get(measure.aggregate)
+    is_stated = measure.words is not None and "contribution_bounds" in measure.words.fragment.lower()
+    if name and not is_stated:
+        return f"{name} = {most}"
+    call = name_call(replace(measure, condition=None)).removesuffix(")")
+    return f"{call}, contribution_bounds_per_group => (0, {float(most):.6g}))"
 
 
 def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator[str]:
     """Yield ways to a longer answer that exist for this query."""
+    if "bound" in helpful:
+        yield f"count less of each {unit_noun(plan.query.unit_name)}"
     if "epsilon" in helpful:
         yield "raise epsilon"
         if plan.k > 1:
@@ -161,7 +225,7 @@ def _list_ways(plan: Plan, helpful: Iterable[str], *, singular: str) -> Iterator
     if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
         is_dated = is_time_bucket(plan.query.keys[0])
         yield "write ALL PRIVATE with the first and last date in WHERE" if is_dated else "name a domain"
-    yield f"group by something coarser than {singular}"
+    yield _propose_coarser(singular)
 
 
 def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
@@ -172,12 +236,8 @@ def find_waste(plan: Plan, reach: Reach | None) -> tuple[str, ...]:
     query, rows, listed = plan.query, plan.spec.rows, _count_listed(plan.query)
     need = None if listed is None else plan.need  # it takes longer to predict than the rest of the plan
     warnings = []
-    if _groups_by_unit(query):
-        noun = unit_noun(query.unit_name)
-        warnings.append(
-            f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
-            f"{plural(noun)} share."
-        )
+    if groups_by_unit(query):
+        warnings.append(describe_single(query))
     # One unit alone never stands out. A need is an amount of its measure, to which each unit adds at most the width.
     if listed is not None and listed < (2 if need is None else need.units / need.measure.width):
         noun = unit_noun(query.unit_name)

@@ -5,9 +5,10 @@ Every number comes from the plans and terms that a session would use; nothing he
 
 from __future__ import annotations
 
+import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -18,6 +19,7 @@ from dpsql.accounting import BudgetState, compute_used_share
 from dpsql.dialects import ENUM
 from dpsql.errors import Error
 from dpsql.ledger.base_ledger import find_other_unit
+from dpsql.ledger.record import Event
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.policy import Bounds, ColumnBounds, Policy, PrivateTable
@@ -31,6 +33,7 @@ from dpsql.report.balance import Spending, compute_balance
 from dpsql.report.tile_prices import list_kinds, plan_sample
 from dpsql.terms import Terms, compute_delta, compute_limit
 
+_PAIR = 2
 _ALERTED = Fraction(4, 5)  # of a limit
 
 
@@ -182,8 +185,8 @@ class Check:
         return [table for table in self.tables if table.privacy_unit is None]
 
 
-_LARGE_DELTA = Fraction(1, 10**5)
-_LARGE_EPSILON = 10
+LARGE_DELTA = Fraction(1, 10**5)
+LARGE_EPSILON = 10
 _MANY_ROWS = 1_000  # of one unit in one group
 _FEW = 10  # for each row of a unit, where nothing is said of the value of one row
 _SIGNED = re.compile(r"TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL\(.*\)")
@@ -204,6 +207,40 @@ class LedgerFacts:
     changed: Mapping[Path, float]
 
 
+@dataclass(frozen=True, slots=True)
+class FormerUnit:
+    """Privacy unit that a table had while queries were charged, and the time at which the curator changed it."""
+
+    table: str
+    unit: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """What a ledger says of the promise: its history, spending, former units and published tables."""
+
+    events: int
+    head: str
+    data_version: int
+    spending: Spending
+    former: tuple[FormerUnit, ...]
+    published: tuple[str, ...]
+
+
+def find_former_units(events: Iterable[Event]) -> Iterator[FormerUnit]:
+    """Yield the former privacy units of tables that a ledger's events record, where queries were charged under them."""
+    queries, known = 0, dict[str, tuple[str, int]]()
+    for event in events:
+        queries += event.kind == "reserved"
+        if event.kind == "registered":
+            for table, unit in json.loads(event.body)["units"].items():
+                former, before = known.get(table, (unit, queries))
+                if former != unit and before < queries:
+                    yield FormerUnit(table, former, datetime.fromisoformat(event.at))
+                known[table] = unit, queries
+
+
 def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what does not fit between the `units` of a policy and its ledger, and which limits are nearly used up."""
     other = find_other_unit(facts.units, units)
@@ -218,11 +255,12 @@ def lint_ledger(spending: Spending, facts: LedgerFacts, *, units: Mapping[str, s
     for path, at in facts.changed.items():
         written = datetime.fromtimestamp(at, UTC)
         if written > facts.began:
+            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             reason = (
                 f"{path.name} was written or replaced on {written:%Y-%m-%d %H:%M} UTC, after data version "
-                f"{facts.data_version} began: questions that were asked before are answered from the rows of then."
+                f"{facts.data_version} began: questions that were asked before are answered from the rows of then. "
+                f"{hint}"
             )
-            hint = "If rows were added, changed or replaced, run: dpsql data bump --note why."
             yield Finding("data-changed", "source", reason, hint)
 
 
@@ -245,12 +283,18 @@ def _check_settings(policy: Policy) -> Iterator[Finding]:
             "No ledger is named: spending is lost when a session ends, and the next one has the whole budget again."
         )
         yield Finding("no-ledger", "ledger", reason, 'Write ledger = "ledger.sqlite" at the top of the policy.')
-    if budget.delta.value >= _LARGE_DELTA:
+    if budget.delta.value >= LARGE_DELTA:
         reason = f"delta {budget.delta} is large: it should be far less than 1 divided by the number of units."
         yield Finding("large-delta", "budget.delta", reason, "Write delta = 1e-6.")
-    if budget.epsilon.value > _LARGE_EPSILON:
+    if budget.epsilon.value > LARGE_EPSILON:
         reason = f"epsilon {budget.epsilon} is a weak guarantee: 1 is a strong one."
         yield Finding("large-epsilon", "budget.epsilon", reason, "Write epsilon = 1.")
+    if budget.period is not None and budget.periods is None:
+        reason = (
+            "The budget is granted again in each period WITHOUT END: what all answers together reveal of a unit has no "
+            "limit."
+        )
+        yield Finding("no-end", "budget.period", reason, "Write periods = 12, or as many as are meant.")
     if policy.limits.share_replays:
         reason = "share_replays: one draw answers a question for all analysts, and each is charged in full for it."
         yield Finding("share-replays", "limits.share_replays", reason, "Leave share_replays out.")
@@ -267,6 +311,12 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
     """
     grant, total = policy.budget, Terms.of_total(policy).budget
     limits = {name: compute_limit(own, grant) for name, own in policy.analysts.items() if own.has_share}
+    if limits and UNLISTED not in policy.analysts:
+        reason = (
+            "[analysts] has no default: a name that is not listed, such as a misspelt one, may spend the whole total."
+        )
+        hint = "Write [analysts.default] with enabled = false, or with an epsilon."
+        yield Finding("no-default-analyst", "analysts", reason, hint)
     pairs = [*combinations(limits, 2), *((name, name) for name in limits if name == UNLISTED)]
     for one, other in pairs:
         first, second = limits[one], limits[other]
@@ -285,6 +335,15 @@ def _check_shares(policy: Policy) -> Iterator[Finding]:
         hint = f"Lower the {what} of one of them, so that both fit into the total."
         severity = "warning" if is_said or one == other else "error"
         yield Finding("policy-shares", f"analysts.{one}", reason, hint, severity)
+    refundable = sum(each.refundable for each in limits.values())
+    over = [refundable > total.refundable, sum(each.permanent for each in limits.values()) > total.permanent]
+    if any(over) and len(limits) > _PAIR:
+        what = total.certificate.currencies[0 if over[0] else 1]
+        reason = (
+            f"The limits of all {len(limits)} analysts together are more {what} than there is: who asks last may get "
+            "less than their limit."
+        )
+        yield Finding("shares-sum", "analysts", reason, "Lower the epsilon of analysts, or raise that of [budget].")
 
 
 def _name_analyst(name: str) -> str:
@@ -410,13 +469,8 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         if analyst.has_share:
             Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
+    periods = terms.periods
     buys = tuple(bought for kind in list_kinds(terms) for bought in _buys(terms, kind, reach=reach))
-    totals, periods = list[TotalAfter](), terms.periods
-    if periods is not None:  # after a few numbers of periods; exactly after the last where there is one
-        for number in _AFTER if periods.most is None else (periods.most,):
-            total = terms.after(number)
-            if total is not None:
-                totals.append(TotalAfter(number, float(total.epsilon), float(total.delta)))
     usual = _plan(terms, PrivateTable("unit"), k=min(10, terms.limits.max_k), counts=False)
     return Check(
         epsilon=float(terms.total.epsilon),
@@ -433,11 +487,21 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         findings=tuple(lint_policy(policy, tables)),
         period=None if periods is None else str(periods),
         periods=None if periods is None else periods.most,
-        totals=tuple(totals),
+        totals=tuple(list_totals(terms)),
         analysts=tuple(_asking(policy, terms)),
         certificate=terms.certificate.value,
         implicit=policy.implicit,
     )
+
+
+def list_totals(terms: Terms) -> Iterator[TotalAfter]:
+    """Yield what holds after a few numbers of periods; after the last alone where there is one."""
+    periods = terms.periods
+    if periods is not None:
+        for number in _AFTER if periods.most is None else (periods.most,):
+            total = terms.after(number)
+            if total is not None:
+                yield TotalAfter(number, float(total.epsilon), float(total.delta))
 
 
 def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:

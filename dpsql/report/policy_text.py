@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from dpsql.accounting import Certificate
+from dpsql.accounting import Certificate, describe_periods
+from dpsql.policy import Policy
 from dpsql.policy.toml import quote, spell
 from dpsql.policy.validation import is_csv
-from dpsql.report.policy_check import Check, CheckedTable
+from dpsql.receipt import format_share
+from dpsql.report.policy_check import LARGE_DELTA, LARGE_EPSILON, Check, CheckedTable, LedgerState, TotalAfter
 
 _WIDTH = 100
+_NO_WARNINGS = (
+    'No warnings. You must judge what a schema cannot say: see "Decide, table by table" in '
+    "docs/how-to/write-a-policy.md."
+)
 _TAKEN = {
     "files": "It opens no file but the policy's, its scratch folder, Python's and the system's libraries (Landlock).",
     "network": "It has no network.",
@@ -32,6 +43,18 @@ _LACKING = {
     "processes": "Other processes are not bounded: system calls are not filtered, and root has no limit of processes.",
     "capabilities": "Capabilities are not dropped: the kernel does not let this user do it.",
 }
+_WORKER = (
+    "Data is opened, and released rows are computed with, in processes that have neither the ledger nor its place. "
+    "Their memory, open files and time are bounded."
+)
+_PLACES = {  # by isolation
+    "in_process": "Data is opened in the process that runs the queries (isolation = in_process). An analyst whose own "
+    "code runs there, as in a notebook, can read the rows.",
+    "remote": "Another engine has the data (isolation = remote), and is trusted to count correctly. The process that "
+    "runs the queries has its credentials: an analyst whose own code runs there can read the rows.",
+}
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+_BULLET = re.compile(r"^(?:\* |\d+\. )")
 _CATALOG_TAKEN = {
     "files": "It opens no file but those of its folder, its programs' and the system's libraries (Landlock).",
     "network": "It has no network.",
@@ -59,14 +82,7 @@ def describe_policy(check: Check) -> list[str]:
         "WHAT THE BUDGET BUYS": _list_purchases(check),
         "THE LEDGER": [ledger],
     }
-    if check.isolation == "process":
-        parts["THE WORKER"] = [
-            (
-                "Data is opened, and released rows are computed with, in processes that have neither the ledger nor "
-                "its place. Their memory, open files and time are bounded."
-            ),
-            *_list_measures(check.confinement, _TAKEN, lacking=_LACKING),
-        ]
+    parts["THE WORKER" if check.isolation == "process" else "THE PROCESS"] = _describe_isolation(check)
     if check.catalog_confinement is not None:
         parts["THE CATALOG"] = [
             (
@@ -75,45 +91,209 @@ def describe_policy(check: Check) -> list[str]:
             ),
             *_list_measures(check.catalog_confinement, _CATALOG_TAKEN, lacking=_CATALOG_LACKING),
         ]
-    parts["LOOK AGAIN"] = warnings or ["No warnings. You must judge what a schema cannot say: see dpsql init."]
+    parts["LOOK AGAIN"] = warnings or [_NO_WARNINGS]
     lines: list[str] = []
     for title, paragraphs in parts.items():
         lines.append(title)
         for paragraph in paragraphs:
             line = paragraph if paragraph.startswith("  ") else f"  {paragraph}"
             indent = " " * (len(line) - len(line.lstrip()) + 2)
-            wrapped = textwrap.wrap(
-                line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-            )
+            wrapped = textwrap.wrap(line, _WIDTH, subsequent_indent=indent, **_WHOLE_WORDS)
             lines += wrapped or [""]
         lines.append("")
     return lines[:-1]
 
 
-def write_promise(check: Check, *, policy: str) -> str:
-    """Return the page for a data-protection officer, in Markdown, with the numbers of a policy at this path."""
+def write_promise(policy: Policy, check: Check, *, state: LedgerState | None) -> str:
+    """Return the page for a data-protection officer, in Markdown: what holds for a policy and the state of its ledger.
+
+    `check` has the budget that the ledger has granted. `state` is None for a ledger that does not exist yet.
+    """
+    from importlib.metadata import version
     from importlib.resources import files
 
-    factor, names = math.exp(check.epsilon), sorted({spell(table.privacy_unit or "") for table in check.private})
-    facts = [f"* `{spell(each.name)}`: one person is one `{spell(each.privacy_unit or '')}`" for each in check.private]
-    return (
-        files("dpsql.report")
-        .joinpath("promise.md")
-        .read_text(encoding="utf-8")
-        .format(
-            facts="\n".join(facts),
-            epsilon=f"{check.epsilon:g}",
-            delta=f"{check.delta:g}",
-            factor=f"{factor:,.3g}",
-            double=f"{2 * check.epsilon:g}",
-            posterior=f"{100 * factor / (99 + factor):.2g} %",
-            per=f" within {check.period}" if check.period else "",
-            period=" Over several periods the losses add up: `dpsql check` has the numbers." if check.period else "",
-            policy=policy,
-            ledger="none is named" if check.ledger is None else f"`{check.ledger}`",
-            units=" and ".join(f"`{name}`" for name in names),
+    endless = check.period is not None and check.periods is None
+    most = check.totals[-1] if check.totals and not endless else TotalAfter(1, check.epsilon, check.delta)
+    public = ", ".join(_code(table.name) for table in check.public)
+    slots = {
+        "version": version("dpsql"),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "policy": Path(policy.lines.name if policy.lines else "").name,
+        "facts": "\n".join(_list_units(check, state)),
+        "public": f"Nothing is protected in the public tables: {public}." if public else "No table is public.",
+        "doubts": "\n".join(_list_doubts(check)),
+        "total": _describe_total(check),
+        "bound": _describe_bound(check, most, span="Within one period, any" if endless else "Any"),
+        "isolation": " ".join(each.removeprefix("* ") for each in _describe_isolation(check)),
+        "state": _describe_state(policy, check, state=state),
+        "holders": "\n".join(f"| {' | '.join(row)} |" for row in _list_holders(policy, check, state=state)),
+        "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_list_steps(policy, check), 1)),
+        "double": f"{_round_up(2 * most.epsilon)}{' in each period' if endless else ''}",
+        "delta": f"{_round_up(most.delta)}{' in each period' if endless else ''}",
+        "tables": ", ".join(_code(table.name) for table in check.private),
+        "units": " and ".join(sorted({_code(table.privacy_unit or "") for table in check.private})),
+    }
+    lines = list[str]()
+    for line in files("dpsql.report").joinpath("promise.md").read_text(encoding="utf-8").format(**slots).splitlines():
+        indent = "> " if line.startswith("> ") else " " * (len(line) - len(_BULLET.sub("", line)))
+        cut = [] if line.startswith("|") else textwrap.wrap(line, 120, subsequent_indent=indent, **_WHOLE_WORDS)
+        lines += cut or [line]
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _code(name: str) -> str:
+    return f"`{spell(name)}`"
+
+
+def _round_up(value: float, digits: int = 6) -> str:
+    """Return a number in so many digits, never a smaller one."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):,.{digits}g}"
+
+
+def _list_units(check: Check, state: LedgerState | None) -> Iterator[str]:
+    for table in check.private:
+        link = "" if table.link is None else f" ({table.link})"
+        yield f"* {_code(table.name)}: one unit is one {_code(table.privacy_unit or '')}{link}"
+    for former in () if state is None else state.former:
+        yield (
+            f"* {_code(former.table)}, until {former.until:%Y-%m-%d %H:%M} UTC: one unit was one `{former.unit}`. "
+            "Answers until then protect the former units alone, and not those of now."
         )
+
+
+def _list_doubts(check: Check) -> Iterator[str]:
+    """Yield what `dpsql check` says of who may not be protected, and what it could not check."""
+    found = [each.message for each in check.findings if each.code in {"other-person", "public-unit", "public-person"}]
+    unchecked = [_code(table.name) for table in check.tables if not table.checked]
+    if unchecked:
+        found.append(f"Not checked without the data (`--db`): whether {', '.join(unchecked)} exist with these columns.")
+    if found:
+        yield from ("`dpsql check` says of this:", "", *(f"* {each}" for each in found))
+
+
+def _describe_total(check: Check) -> str:
+    one = f"({_round_up(check.epsilon)}, {_round_up(check.delta)})-differential privacy"
+    if check.period is None:
+        return f"All answers together, over all queries, analysts and time, satisfy {one}."
+    totals = [f"({_round_up(each.epsilon)}, {_round_up(each.delta)})" for each in check.totals]
+    granted = (
+        f"The answers within {check.period} together satisfy {one}, and the budget is granted again in each period"
     )
+    if check.periods is not None:
+        return f"{granted}, {_count(check.periods)} at most. All answers of all periods together satisfy {totals[-1]}."
+    after = ", ".join(f"{each} after {_count(total.periods)}" for each, total in zip(totals, check.totals, strict=True))
+    return f"{granted} WITHOUT END: all answers together have no limit. It is {after}."
+
+
+def _describe_bound(check: Check, most: TotalAfter, *, span: str) -> str:
+    epsilon, delta = _round_up(most.epsilon), _round_up(most.delta)
+    prior = "omeone who thought there was a 1 % chance that a unit is in the data can"
+    if most.epsilon <= LARGE_EPSILON:
+        factor = math.exp(most.epsilon)
+        times = f" = {_round_up(factor, 3)}"
+        believed = (
+            f"S{prior} believe it, after all these answers, with at most {_round_up(100 * factor / (99 + factor), 3)} %"
+        )
+    else:
+        times = ""
+        believed = (
+            f"**e^{epsilon} is more than 22,000, which protects a unit hardly or not at all**: s{prior} be all but "
+            "certain of it after these answers"
+        )
+    words = (
+        f"{span} result is at most e^{epsilon}{times} times as likely with the rows of one unit as without them, and "
+        f"the other way round, plus a probability of at most {delta}. This holds for every analyst, for all of them "
+        f"together, and whatever else they know. {believed}; with a probability of at most {delta} the answers may "
+        "reveal more."
+    )
+    people = min((table.population for table in check.private if table.population), default=None)
+    if people is not None and most.delta * people > 1:
+        words += (
+            f" **{delta} is more than 1 divided by {people:,}, the population that the policy names**: printing all "
+            "rows of one unit in so many would satisfy it, too."
+        )
+    elif people is None and most.delta >= LARGE_DELTA:
+        words += f" **{delta} is large**: it should be far less than 1 divided by the number of units."
+    return words
+
+
+def _describe_isolation(check: Check) -> list[str]:
+    if check.isolation != "process":
+        return [_PLACES[check.isolation]]
+    return [_WORKER, *_list_measures(check.confinement, _TAKEN, lacking=_LACKING)]
+
+
+def _describe_state(policy: Policy, check: Check, *, state: LedgerState | None) -> str:
+    if state is None:
+        return (
+            f"`{check.ledger}` does not exist yet: the first session makes it, with the budget of the policy. If "
+            "queries were answered before, their ledger is missing, and this page does not hold."
+        )
+    balance = state.spending.balance
+    periods = None if balance.calendar is None else balance.calendar.periods
+    words = (
+        f"`{check.ledger}` has {state.events:,} events, which hold together; head of the chain: {state.head}. Data "
+        f"version {state.data_version}. It grants {balance.granted} {describe_periods(periods)}; "
+        f"{format_share(balance.used)} is used."
+    )
+    words += "" if balance.calendar is None else f" Now: {balance.calendar}."
+    budget = policy.budget
+    if (budget.epsilon, budget.delta) != (balance.granted.epsilon, balance.granted.delta):
+        words += (
+            f" The policy says ({budget.epsilon}, {budget.delta}), which does not hold before the curator runs `dpsql "
+            "ledger grant`."
+        )
+    return words
+
+
+def _list_holders(policy: Policy, check: Check, *, state: LedgerState | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the files and other places of a policy: what, where, and what is in them."""
+    csv = any(table.source is not None and is_csv(Path(table.source)) for table in check.tables)
+    memory = "; open sessions have those of CSV files in memory" if csv else ""
+    yield "data", "your files or database", f"the rows{memory}; a query may spill rows below `TMPDIR` while it runs"
+    folder = _find_materialized(policy)
+    if folder is not None:
+        yield "materialized", f"`{folder}`", "private rows ([materialize](../how-to/materialize.md))"
+    yield (
+        "policy",
+        f"`{Path(policy.lines.name if policy.lines else '').name}`",
+        "names of tables, columns, analysts; numbers",
+    )
+    kept = "the text of every query, its account and time, and stored answers, with noise"
+    yield "ledger", f"`{check.ledger}`", kept
+    yield "backups of the ledger", "where `dpsql ledger backup` or others wrote them", "the same"
+    if state is not None and state.published:
+        names = ", ".join(map(_code, state.published))
+        yield "published tables", "in the ledger", f"{names}: answers that every analyst reads, with noise"
+    if policy.server.users is not None:
+        yield "users", f"`{policy.server.users}`", "names of users, verifiers of passwords, digests of tokens"
+        yield (
+            "log of the server",
+            "standard error of `dpsql serve`",
+            "times, accounts, kinds of queries and errors, items",
+        )
+    yield "answers", "where analysts take them", "numbers with noise, and names of groups"
+
+
+def _find_materialized(policy: Policy) -> Path | str | None:
+    """Return the folder or schema in which a policy materializes tables."""
+    source = None if policy.source is None else policy.source.materialized
+    return policy.materialized if source is None else source
+
+
+def _list_steps(policy: Policy, check: Check) -> Iterator[str]:
+    """Yield what deletes a person from a policy's data, in order."""
+    yield "Delete the rows in the source."
+    yield f'Run `dpsql data bump {shlex.quote(str(check.ledger))} --note "rows deleted"`.'
+    folder = _find_materialized(policy)
+    if folder is not None and policy.materialized is not None:
+        yield f"Delete the folder `{folder}`, or run `dpsql materialize` twice: until then it holds these rows."
+    elif folder is not None:
+        yield (
+            "Run `dpsql materialize`. [Materialize tables](../how-to/materialize.md) says when the schema "
+            f"`{folder}` holds none of these rows any more."
+        )
+    yield "Restart each server, and close and open each session: until then they may answer from the rows of before."
 
 
 def _list_protected(check: Check) -> Iterator[str]:

@@ -263,7 +263,10 @@ async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: s
     except ImportError as error:
         missing = error.name
     except OSError as error:
-        reason = f"The server cannot listen on this address: {error.strerror or 'the host is unknown'}."
+        # in the words of the system on each surface: asyncio has others
+        known = None if isinstance(error, socket.gaierror) else error.errno
+        words = "the host is unknown" if known is None else os.strerror(known)
+        reason = f"The server cannot listen on this address: {words}."
         hint = "End the process that listens there, or set another address in [server] of the policy."
         place = f"server.{name} ({address[0]}:{address[1]})"
         raise UsageError("server-address", reason, hint=hint, place=place) from None

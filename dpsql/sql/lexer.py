@@ -162,6 +162,8 @@ def bind(statement: ScannedStatement, parameters: ParameterValues) -> dict[Value
     if len(bound) < len(wanted):
         hint = "Pass one value for each parameter, in order or by name."
         where = next(value.place for value in wanted if value not in bound)
+        others = sorted(values.keys() - names) if isinstance(parameters, Mapping) else []
+        hint += f" The statement has no parameter {others[0]!r:.40}." if others else ""
         raise UsageError("parameters", "This parameter has no value.", hint=hint, place=where)
     if values.keys() - names:
         reason = f"More parameters were passed ({len(values)}) than the statement uses ({len(names)})."

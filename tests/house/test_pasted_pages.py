@@ -61,14 +61,7 @@ TABLES = {
     "customers": 'privacy_unit = "household_id"',
     "orders": 'link = "customer_id -> customers.id"',
 }
-DATA = """
-CREATE TABLE reads AS SELECT u AS user_id, 'a' || u % 3 AS article, ['DE', 'FR'][1 + u % 2] AS country,
-    u % 90 / 1e0 AS dwell, TIMESTAMP '2026-01-01' AS ts FROM range(6000) t(u);
-CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent;
-CREATE TABLE customers AS SELECT i AS id, i // 2 AS household_id FROM range(3000) t(i);
-CREATE TABLE orders AS SELECT id AS customer_id, 'p' || id % 3 AS product FROM customers;
-CREATE TABLE users AS SELECT i AS user_id, i % 80 AS age, 'Berlin' AS city FROM range(99) t(i);
-"""
+(TABLES_OF_SQL,) = re.findall(r'execute\("""(.*?)"""\)', (DOCS / "reference/sql/index.md").read_text(), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -190,7 +183,8 @@ class Reader:
             case "toml":
                 self.toml(block)
             case "sql":
-                self.sql(block.text)
+                rows, is_of_script = self.sql(block.text), block.page.parent == DOCS / "reference/sql"
+                assert rows or not is_of_script or "WHERE 1 = 0" in block.text, f"{block} returns no row"
             case "console":
                 for line, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
                     printed = self.shell().paste(line, failing=True)
@@ -211,11 +205,11 @@ class Reader:
             database = "events.duckdb" if policy.source is None else None
             dpsql.connect(database, policy=policy, ledger=":memory:").close()
 
-    def sql(self, text: str) -> None:
+    def sql(self, text: str) -> int:
         if self.session is None:
             opened = dpsql.connect("events.duckdb", policy="tables.toml", ledger=":memory:")
             self.session = self.opened.enter_context(opened)
-        self.session.sql(text).fetchall()
+        return len(self.session.sql(text).fetchall())
 
     def shell(self) -> Terminal:
         if self.terminal is None:
@@ -245,7 +239,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "policy.toml").write_text(whole('ledger = "ledger.sqlite"'))
     (folder / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
     with duckdb.connect(str(folder / "events.duckdb")) as database:
-        database.execute(DATA)
+        database.execute(TABLES_OF_SQL)
         database.execute(f"COPY (SELECT 1 AS user_id, 'x' AS page) TO '{folder / 'visits.parquet'}'")
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -347,6 +348,7 @@ def test_an_address_that_is_taken_is_said_by_the_command(folder: Path) -> None:
             assert server.end() == 2
     assert server.words == []
     assert "[server-address]" in server.log[-1]["words"]
+    assert f"on this address: {os.strerror(errno.EADDRINUSE)}. Hint" in server.log[-1]["words"]
 
 
 def test_an_extra_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

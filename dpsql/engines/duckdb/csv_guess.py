@@ -50,8 +50,14 @@ _HOURS = (" %H:%M:%S", " %H:%M", ", %H:%M:%S", ", %H:%M", " %H:%M:%S.%f", " %I:%
 _WITH_OFFSET = tuple(f"%Y-%m-%d{sign}%H:%M:%S{part}%z" for sign in "T " for part in ("", ".%f"))
 _OFFSET = r":[0-9]{2}(?:\.[0-9]+)? *([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 _UTC = ("", "Z", "z", "+00", "+0000", "+00:00")
-_UNCLEAR_DAY = "the rows do not say which number is the day, the month and the year: check dateformat below"
-_UNCLEAR_POINT = "the rows do not say whether the comma is a decimal point or separates thousands: check it below"
+_UNCLEAR_DAY = "the rows do not say which number is the day, the month and the year: check dateformat in the table csv"
+_PADDED = "left as text: numbers that begin with 0 would lose it"
+_EMPTY_COLUMN = "it has no value: check the type, or leave it out"
+_UNNAMED = "it has no name in the file, as a row number has none: consider leaving it out"
+_UNCLEAR_POINT = (
+    "the rows do not say which sign is the decimal point and which separates thousands: check decimal_separator and "
+    "thousands in the table csv"
+)
 _DROPPED = "the offsets of these times are dropped"
 _OTHERWISE = "left as text: its numbers or times are written otherwise than those of other columns"
 _FEW = 3
@@ -93,13 +99,13 @@ class _Candidate:
 
 def _list_candidates() -> Iterator[_Candidate]:
     yield _Candidate("BOOLEAN", (), "lower($) IN ('true', 'false')")
-    yield _Candidate("BIGINT", (), "regexp_full_match($, ' *[+-]?[0-9]+ *')")
+    yield _Candidate("BIGINT", (), f"regexp_full_match($, ' *[+-]?[0-9]+ *') AND {_NOT_PADDED}")
     # A whole number that BIGINT does not hold may be an id, of which a DOUBLE would lose digits.
-    is_double = "NOT regexp_full_match($, ' *[+-]?[0-9]{16,} *')"
+    is_double = f"NOT regexp_full_match($, ' *[+-]?[0-9]{{16,}} *') AND {_NOT_PADDED}"
     yield _Candidate("DOUBLE", (), is_double)
     for point, group in ((".", ","), (",", ""), (",", "."), (".", " "), (",", " "), (".", "'")):
         options = [("decimal_separator", point)] * (point == ",") + [("thousands", group)] * (group != "")
-        yield _Candidate("BIGINT", tuple(options), f"NOT contains($, '{point}')")
+        yield _Candidate("BIGINT", tuple(options), f"NOT contains($, '{point}') AND {_NOT_PADDED}")
         yield _Candidate("DOUBLE", tuple(options), is_double)
     yield _Candidate("DATE", (), "regexp_full_match($, ' *[0-9]{4}[-/ ][0-9]{1,2}[-/ ][0-9]{1,2} *')")
     for day in _DAYS:
@@ -109,6 +115,7 @@ def _list_candidates() -> Iterator[_Candidate]:
         yield _Candidate("TIMESTAMP", (("timestampformat", format_),))
 
 
+_NOT_PADDED = "NOT regexp_full_match($, ' *[+-]?0[0-9]+ *')"  # 01234 is a code, of which a number would lose the zero
 _CANDIDATES = tuple(_list_candidates())
 _WHOLE = _CANDIDATES[1]
 
@@ -123,6 +130,7 @@ class _Values:
         self.offsets: set[str] = set()
         self.has_values = False
         self.nearly = ""  # the type of all values but a few
+        self.is_code = True  # whether all values are whole numbers, of which some may begin with 0
 
     @property
     def family(self) -> str:
@@ -144,11 +152,13 @@ class _Values:
         is_time = any(each.type == "TIMESTAMP" for each in fits)
         found = connection.execute(
             f"SELECT count(*) FILTER (NOT {is_null}), list(DISTINCT {column}) FILTER ({is_null}), "  # noqa: S608 - quoted
-            f"{f'list(DISTINCT {offset})' if is_time else 'NULL'}, [{', '.join(misses)}]::BIGINT[] "
+            f"{f'list(DISTINCT {offset})' if is_time else 'NULL'}, [{', '.join(misses)}]::BIGINT[], "
+            f"bool_and(regexp_full_match({column}, ' *[+-]?[0-9]+ *')) FILTER (NOT {is_null}) "
             f"FROM rows WHERE {column} IS NOT NULL"
         ).fetchall()[0]
         self.has_values |= found[0] > 0
         self.nulls |= {*(found[1] or ())}
+        self.is_code &= found[4] is not False
         self.offsets |= {"Z" if each in _UTC else each for each in found[2] or ()}
         self.fits = [each for each, count in zip(fits, found[3], strict=True) if not count]
         if not self.fits:
@@ -302,6 +312,7 @@ def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
     if has_header and len(first) == 1 < len(second):  # a line above the header
         return form.skip + 1
     names = _name_columns(first, second) if has_header else [f"column{at}" for at in range(len(first))]
+    unnamed = {f"column{at}" for at in range(len(names))} - {*first} if has_header else set[str]()
     if names != first or not has_header:
         form = replace(form, names=tuple(names), header=has_header)
     kept: CsvFormat | None = form if form.written() else None
@@ -324,6 +335,7 @@ def _read(path: Path, form: CsvFormat, *, has_header: bool) -> CsvGuess | int:
         if columns == before:
             kept = tried
             break
+    notes |= {name: _UNNAMED for name in names if name in unnamed and name not in notes}
     return CsvGuess(columns, replace(kept or form, **options) if options else kept, notes)
 
 
@@ -404,7 +416,11 @@ def _choose(
         types = [one.type for one in each.fits if each.family and (one.options == options or one == _WHOLE)]
         columns.append(Column(name, types[0] if types else "VARCHAR"))
         note = _find_note(each, options, form=form)
-        if not types:
+        if not each.has_values:
+            note = _EMPTY_COLUMN
+        elif not types and each.is_code:
+            note = _PADDED
+        elif not types:
             note = _OTHERWISE if each.family else each.nearly and _NEARLY.format(each.nearly)
         if note:
             notes[name] = note

@@ -124,7 +124,7 @@ def attach(connection: duckdb.DuckDBPyConnection, database: Path | str) -> str:
         raise UsageError("not-a-path", "The database must be the path of a file.", hint='Such as "events.duckdb".')
     place = str(database)
     if not Path(database).exists():
-        hint = "Check the path; pass an open DuckDB connection itself to use a database in memory."
+        hint = "Check the path; in Python, an open DuckDB connection is taken for a database in memory."
         if found := _SCHEME.match(place):
             hint = f'Check the path; to name an engine, install the package that opens "{found[0]}".'
         raise EngineError("database-missing", "There is no database file at this path.", hint=hint, place=place)

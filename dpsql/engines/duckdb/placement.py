@@ -113,10 +113,27 @@ def _make_table(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...]
         raise EngineError(
             "source-unreadable",
             f'The file "{file.path.name}" cannot be loaded as CSV with the declared types.',
-            hint="docs/reference/sources.md has the rules; DuckDB finds most of the rows that break them: "
-            "FROM read_csv(..., columns = {...}, store_rejects = true), then FROM reject_errors.",
+            hint="docs/reference/sources.md has the rules; in the folder of the file, DuckDB finds most of the lines "
+            f"that break them: {_write_rejects(file)}; FROM reject_errors",
             place=place,
         )
+
+
+def _write_rejects(file: CsvFile) -> str:
+    """Return a statement of DuckDB that stores the lines of a file that break its declared types and format."""
+    types = ", ".join(f"{quote_text(column.name)}: {quote_text(column.type)}" for column in file.columns)
+    marks = {"delim": ",", "quote": '"', "header": True, **({} if file.form is None else file.form.written())}
+    marks.pop("new_line", None)  # which DuckDB finds by itself
+    options = ", ".join(f"{key} = {_write_option(value)}" for key, value in marks.items())
+    others = "auto_type_candidates = ['VARCHAR']"
+    path = quote_text(_alone(Path(file.path.name)))
+    return f"FROM read_csv({path}, types = {{{types}}}, {options}, {others}, store_rejects = true)"
+
+
+def _write_option(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(quote_text, value))}]"
+    return quote_text(value.replace("\t", "\\t")) if isinstance(value, str) else str(value).lower()
 
 
 def _load(

@@ -94,7 +94,8 @@ def take_first_rows(plan: Plan, stored: bytes, *, k: int, build_nameless: Callab
     facts, canonical = read
     terms = read_terms(facts)
     like = plan if terms.known or not plan.spec.rows.known else build_nameless()  # from the names that were known then
-    words = f"{'names' if k == plan.series[1] else f'first {plan.series[1]}'} of an answer of {k} of {facts['day']}"
+    words = "names" if k == plan.series[1] else f"first {plan.series[1]}"
+    words += f" of an answer of {_describe_rows(k, facts['day'])}"
     canonical = canonical.slice(0, plan.k)
     if not plan.query.releases_counts:  # the bound of groups is that of counts; the question has it, too
         canonical, terms = canonical.select(range(len(plan.query.keys))), replace(terms.without_noise, bounded_by=None)
@@ -103,6 +104,10 @@ def take_first_rows(plan: Plan, stored: bytes, *, k: int, build_nameless: Callab
     terms = replace(terms, k=plan.k)
     derived = derive_stored(stored, canonical, terms=terms, key=like.key, bottom=bottom, known_before=None)
     return DerivedAnswer(replace(like, reused=ReusedAnswer(words, _OTHER_LAW)), derived, is_given)
+
+
+def _describe_rows(k: int | None, day: str) -> str:
+    return f"{k} {'group' if k == 1 else 'groups'} from {day}"
 
 
 def _has_law_of(plan: Plan, terms: ReleaseTerms, *, law: PrefixLaw) -> bool:
@@ -133,7 +138,7 @@ def take_cells(plan: Plan, rows: MeasuredRows, *, stored: bytes) -> DerivedAnswe
         return None
     facts, canonical = read
     cells, terms, is_total = facts["cells"], read_terms(facts), query.clause.shape == "total"
-    of = f"of an answer of {terms.k} of {facts['day']}"
+    of = f"of an answer of {_describe_rows(terms.k, facts['day'])}"
     if cells["total"] and terms.total is not None and is_total and not rows.fixed:
         table, own = pa.table({COUNT: int64_array([terms.total.value])}), CountNoise(terms.total.variance)
         reused = ReusedAnswer(f"number of all {plural(unit_noun(query.unit_name))} {of}", "")

@@ -20,7 +20,15 @@ from math import ceil, inf, isfinite, prod
 
 from dpsql.dialects import quote_text, write_name
 from dpsql.errors import Refusal
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Number, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import (
+    ColumnTotals,
+    ExpressionBounds,
+    Number,
+    Totals,
+    bound_expression,
+    has_times,
+    is_signed,
+)
 from dpsql.plan.measures.rows import Columns, Count, Rows, TableRows, count_rows, list_scans_of_rows
 from dpsql.policy import ColumnBounds, PrivateTable
 from dpsql.policy.toml import spell
@@ -128,7 +136,8 @@ class Bounding:
         """Return how many rows of one unit count in one group: as many as FROM can make, or fewer if asked for."""
         if self.rows.total == inf:
             reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
-            hint = f"{_propose_stated(measure, most=self._find_most(measure))} {self.propose_rows()}"
+            same = [each for each in self.query.measures if each.words == measure.words]
+            hint = f"{_propose_stated(*same, most=self._find_most(measure))} {self.propose_rows()}"
             if _is_of_spread(measure):  # which has no bounds of rows in the query
                 reason = "The policy does not say how many rows of one unit count in a group, which a spread needs."
                 hint = self.propose_rows().removeprefix("Or ").capitalize()
@@ -208,10 +217,11 @@ class Bounding:
         hint = _propose_stated(measure)
         reason = "How much one unit may add to this does not follow from the bounds of the policy."
         found = self._bound_argument(measure, Totals(self.table_rows, find))
-        if isfinite(found.least) and isfinite(found.most):
+        if isfinite(found.least) and isfinite(found.most) and not has_times(measure.argument):
             (table, column), *_ = missing
             reason = f"The policy has no bounds of {spell(column)}, which this adds up."
-            line = f"{spell(column)} = {{max = 500}}"
+            low = "min = -500, " if is_signed(measure.argument) else ""
+            line = f"{spell(column)} = {{{low}max = 500}}"
             hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
         elif not missing:
             rows = {path: replace(each, rows=_SOME_ROWS) for path, each in self.table_rows.items() if each.rows == inf}
@@ -268,15 +278,16 @@ def _is_of_spread(measure: Measure) -> bool:
     return words.partition("(")[0].strip().lower() in SPREADS
 
 
-def _propose_stated(measure: Measure, *, most: int = _SOME_MOST) -> str:
-    """Return a hint with the measure as the query has it, and with bounds."""
+def _propose_stated(measure: Measure, *same: Measure, most: int = _SOME_MOST) -> str:
+    """Return a hint with the measure as the query has it, and with bounds; `same` are others of the same words."""
     example = "COUNT(*)" if measure.aggregate is Aggregate.ROWS else "SUM(x)"
     words = example if measure.words is None else " ".join(measure.words.fragment.split())
     is_mean = words[:_NAME_LENGTH].lower().startswith("avg")
     is_count = measure.aggregate is Aggregate.ROWS and not is_mean
     meaning = "the rows of one unit that count" if is_count else "what one unit adds to a group"
     meaning = "the mean of one unit" if is_mean else meaning
-    bounds = f"contribution_bounds_per_group => (0, {_SOME_ROWS if is_count else most})"
+    low = -most if any(is_signed(each.argument) for each in (measure, *same)) else 0
+    bounds = f"contribution_bounds_per_group => ({low}, {_SOME_ROWS if is_count else most})"
     return f"Write {words.removesuffix(')')}, {bounds}), with your own bounds of {meaning}."
 
 
@@ -317,9 +328,6 @@ def _refuse_items(measure: Measure, query: PrivateQuery, *, is_joined: bool) -> 
         line = f"{spell(column)} = {{distinct = 3}}"
         hint = f"{hint} Or ask the curator to add {line}, or another number, under [tables.{spell(table)}.bounds]."
     return Refusal("no-bounds", reason, hint=hint, place=measure.words or query.clause.place)
-
-
-_STATED = "contribution_bounds_per_row => (0, 500)"
 
 
 def bound_quantiles(query: PrivateQuery, terms: Terms) -> PrivateQuery:
@@ -383,18 +391,19 @@ def _find_quantile_range(quantile: Quantile, bounding: Bounding) -> tuple[Fracti
         return low, high
     shown = "MEDIAN(x)" if quantile.words is None else " ".join(quantile.words.fragment.split())
     column = next(iter(quantile.columns), None)
-    hint = f"Write {_write_range(shown)}, with your own range of one row's value."
+    low = -_SOME_MOST if is_signed(quantile.argument) else 0
+    hint = f"Write {_write_range(shown, low)}, with your own range of one row's value."
     reason = "The policy does not say between which numbers one row's value of this is, which a quantile needs."
-    if column is not None and len(quantile.columns) == 1:
+    if column is not None and len(quantile.columns) == 1 and not has_times(quantile.argument):
         table, name = column
-        line = f"{spell(name)} = {{each = {{min = 0, max = 500}}}}, with the range of a value,"
+        line = f"{spell(name)} = {{each = {{min = {low}, max = 500}}}}, with the range of a value,"
         hint = f"{hint} Or ask the curator to add {line} under [tables.{spell(table)}.bounds]."
     raise Refusal("no-bounds", reason, hint=hint, place=quantile.words)
 
 
-def _write_range(words: str) -> str:
+def _write_range(words: str, low: int) -> str:
     """Return a quantile as it is written with a range in it: behind its own arguments."""
     end = words.upper().find(" WITHIN GROUP")
     end = words.rfind("[") if end < 0 and words.endswith("]") else end
     head, rest = (words, "") if end < 0 else (words[:end], words[end:])
-    return f"{head.rstrip().removesuffix(')')}, {_STATED}){rest}"
+    return f"{head.rstrip().removesuffix(')')}, contribution_bounds_per_row => ({low}, {_SOME_MOST})){rest}"

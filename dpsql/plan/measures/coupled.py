@@ -26,7 +26,14 @@ from math import inf, isfinite
 
 from dpsql.errors import Refusal
 from dpsql.intervals import SpreadLaw, ValueNoise
-from dpsql.plan.measures.expression_bounds import ColumnTotals, ExpressionBounds, Totals, bound_expression
+from dpsql.plan.measures.expression_bounds import (
+    ColumnTotals,
+    ExpressionBounds,
+    Totals,
+    bound_expression,
+    has_times,
+    is_signed,
+)
 from dpsql.plan.measures.rows import TableRows
 from dpsql.policy import PrivateTable
 from dpsql.policy.toml import spell
@@ -171,22 +178,24 @@ class RowRanges:
                 known = _ASSUMED
             return known
 
-        found, hint = self._bound(argument, find), _propose_range(measure)
+        low = -500 if is_signed(argument) else 0
+        found, hint = self._bound(argument, find), _propose_range(measure, low=low)
         reason = "The range of one row of this does not follow from the bounds of the policy."
-        if isfinite(found.low) and isfinite(found.high) and missing:
+        if isfinite(found.low) and isfinite(found.high) and missing and not has_times(argument):
             table, column = missing[0]
             reason = f"The policy has no range of the value of one row of {spell(column)}, which a spread needs."
-            known, each = self.policy[table].bounds.find(column), "each = {min = 0, max = 500}"
+            known, each = self.policy[table].bounds.find(column), f"each = {{min = {low}, max = 500}}"
             line = f"{spell(column)} = {{{each}}}" if known is None else f"{each} to {spell(column)}"
             hint = f"{hint} Or ask the curator to add {line}, or another range, under [tables.{spell(table)}.bounds]."
         return Refusal("no-bounds", reason, hint=hint, place=measure.words)
 
 
-def _propose_range(measure: Measure) -> str:
+def _propose_range(measure: Measure, *, low: int = 0) -> str:
     """Return a hint with the measure as the query has it, and with a range of one row."""
     words = "VAR_POP(x)" if measure.words is None else " ".join(measure.words.fragment.split())
     written = words.partition(", contribution_bounds_per_row")[0].removesuffix(")")
-    return f"Write {written}, contribution_bounds_per_row => (0, 500)), with your own bounds of the value of one row."
+    bounds = f"contribution_bounds_per_row => ({low}, 500)"
+    return f"Write {written}, {bounds}), with your own bounds of the value of one row."
 
 
 def refine_spread(query: PrivateQuery, averages: Mapping[Measure, Measure]) -> dict[Measure, Measure]:

@@ -41,6 +41,7 @@ from dpsql.sql.ir.tree import (
     find_read_type,
     split_conjuncts,
     strip_casts,
+    walk,
 )
 
 Number = Fraction | float  # exact, or infinite
@@ -542,3 +543,15 @@ def _list_present(condition: Expression) -> Iterable[Expression]:
         case Call(function=function, arguments=arguments) if function in _COMPARED:
             return [*arguments, *map(strip_casts, arguments)]
     return ()
+
+
+def is_signed(expression: Expression | None) -> bool:
+    """Say whether a number is likely to be below 0 in some rows: a difference, or a value with a minus."""
+    parts = [] if expression is None else walk(expression)
+    return any(isinstance(each, Call) and each.function in {"-", "neg", "date_diff"} for each in parts)
+
+
+def has_times(expression: Expression | None) -> bool:
+    """Say whether a column of a number is a time, of which a policy states no sum."""
+    parts = [] if expression is None else walk(expression)
+    return any(isinstance(each, ColumnRef) and not each.type.is_number for each in parts)

@@ -248,7 +248,8 @@ class Need:
 
     The units are above those of the group at `rank`; above 0 if that is None. Of a `measure` other than units they are
     steps. With fewer than `least`, and none of them in another group, a group is returned with a chance below 1 in 100;
-    None where that is not known.
+    None where that is not known. Where weights decide, `span` has how many units are enough if they are in no other
+    group, and if each is in as many as the bound allows, these above the group at the rank beside them.
     """
 
     units: float
@@ -257,6 +258,7 @@ class Need:
     rank: int | None = None
     measure: Measure = DISTINCT_UNITS
     least: float | None = None
+    span: tuple[float, float, int | None] | None = None
 
     def __str__(self) -> str:
         needed = describe_amount(self.measure, self.units, about="about ")
@@ -282,8 +284,14 @@ class Need:
         groups, query, width = assume_groups_per_unit(bound), request.query, request.rank_width / WEIGHT_STEPS
         if query.key_values and query.partitions is None:
             groups = min(groups, query.key_values)
-        among = "" if groups == 1 else f", if each is in {groups} groups"
-        return cls(width * weight * math.sqrt(groups), among, least=width * (weight - _reach_of_noise(variance)))
+        among = "" if groups == 1 else f", if each unit is in {groups} groups"
+        alone, most = (
+            width * weight,
+            bound if not query.key_values or query.partitions else min(bound, query.key_values),
+        )
+        span = (alone, alone * math.sqrt(most), None) if most > 1 else None
+        least = width * (weight - _reach_of_noise(variance))
+        return cls(alone * math.sqrt(groups), among, least=least, span=span)
 
 
 def _reach_of_noise(variance: Fraction) -> float:

@@ -238,8 +238,10 @@ def _predict(request: MechanismRequest) -> Need:
         others = Need.of_count(looks.histogram.threshold, variance=looks.histogram.variance)
     else:
         others = _predict_weights(looks, request)
-    least = min(each.least for each in (leaders, others) if each.least is not None)
-    return replace(min(leaders, others, key=lambda each: each.units), least=least)
+    least, span = min(each.least for each in (leaders, others) if each.least is not None), others.span
+    if span is not None and leaders.units < span[1]:
+        span = (span[0], leaders.units, leaders.rank) if span[0] < leaders.units else None
+    return replace(min(leaders, others, key=lambda each: each.units), least=least, span=span)
 
 
 def _find_reach(request: MechanismRequest) -> tuple[float, float]:

@@ -90,7 +90,7 @@ noise; the answer says what would bring more. At most 1,000 rows are returned; a
 around the private query, which is free."""
 
 BUDGET = """\
-Show the budget of this account: what is granted, used, held by queries that run, and left. Free.
+Show the budget of this account: what is granted, used, held by queries that run or never ended, and left. Free.
 
 All queries of this account share it, in all conversations and programs. Used budget does not come back, unless a period
 is shown, at whose end a new budget begins."""

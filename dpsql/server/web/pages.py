@@ -269,7 +269,10 @@ def preview_cost(session: Session, text: str) -> Preview:
         again = f"{REREAD[0].upper()}{REREAD[1:]}. "
     words = f"{reading}{again}{most[0].upper()}{most[1:]}. {queries} in what is left.{offer}"
     rise = balance.measure(worst)
-    used = [Part("already used", 1 - balance.left), Part("this, at most,", rise.share, now=True)]
+    used = [
+        Part("already used, by all" if balance.others else "already used", 1 - balance.left),
+        Part("this, at most,", rise.share, now=True),
+    ]
     meter = Meter("budget", Fraction(1), used, max(Fraction(0), balance.left - rise.share))
     meters = answered_html(remove_style(budget_html("What it would leave", [meter], notes=[])))
     return Preview("priced", words, warnings, meters=meters, facts=facts)

@@ -53,6 +53,7 @@ from dpsql.sql.ir.statements import (
 )
 from dpsql.sql.ir.tree import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.lexer import ParameterValues, ScannedStatement, ascii_lower, bind, scan
+from dpsql.sql.syntax.block import EVERY_AGGREGATE
 from dpsql.sql.syntax.clause import extract_clause, extract_header, find_clauses, list_select_tokens, several_queries
 from dpsql.sql.syntax.forms import read_top_as_limit
 from dpsql.sql.syntax.grammar import UNIT_COUNT
@@ -123,10 +124,21 @@ def analyze(  # noqa: PLR0913 - what a session has
     try:
         return _read_statement(request, refused)
     except (Refusal, Unsupported) as error:
-        failed = error
+        failed = _refuse_missing_comma(plain) or error if error.code in {"syntax", "order"} else error
     if not standard.is_private and header is None:
         failed = _find_lasting(request, failed, refused=refused)
     raise _complete_hint(plain, failed, catalog=catalog)
+
+
+def _refuse_missing_comma(statement: ScannedStatement) -> Refusal | None:
+    """Return the refusal of an aggregate behind a name or a parenthesis, as in SELECT city COUNT(*), if any."""
+    tokens = statement.tokens
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        is_call = ascii_lower(token.text) in EVERY_AGGREGATE and after.token_type.name == "L_PAREN"
+        if is_call and before.token_type.name in {"VAR", "IDENTIFIER", "R_PAREN"}:
+            hint, reason = f"Write a comma behind {before.text}.", f"A comma is missing before {token.text.upper()}."
+            return Refusal("syntax", reason, hint=hint, place=statement.place(token))
+    return None
 
 
 def _complete_hint(

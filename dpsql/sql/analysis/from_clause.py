@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.measures import refuse_in_where
 from dpsql.sql.analysis.reader import Inside, Read, Reader, read_alias
 from dpsql.sql.analysis.subqueries import (
     SET_OPERATIONS,
@@ -190,8 +191,11 @@ class Sources:
         self.reader.scope = scope = replace(scope, outer=outer)
         condition = None
         if select.args.get("where") is not None:
-            with self.reader.correlating():
-                condition = self.reader.condition(select.args["where"].this)
+            try:
+                with self.reader.correlating():
+                    condition = self.reader.condition(select.args["where"].this)
+            except (Refusal, Unsupported) as error:
+                raise refuse_in_where(self.reader, select.args["where"]) or error from None
         if joins or condition is not None or outer is not None:
             condition, scope = self._check_units_tied(select, condition, scope=scope)
         self.reader.scope = scope

@@ -573,7 +573,18 @@ def _list_conditions(column: ColumnRef, where: Expression | None) -> Iterator[tu
                 bounds = ((sign, _read_constant(right)),)
             case Call(function=sign, arguments=(left, right)) if sign in _FLIPPED and _is_column(right, column):
                 bounds = ((_FLIPPED[sign], _read_constant(left)),)
+            case Call(function="=", arguments=(left, right)):  # year(ts) = 2026
+                year = _find_stated_year(column, (strip_casts(left), strip_casts(right)))
+                bounds = () if year is None else ((">=", datetime(year, 1, 1)), ("<", datetime(year + 1, 1, 1)))  # noqa: DTZ001 - as _NEW_YEAR
         yield from ((sign, moment) for sign, moment in bounds if moment is not None)
+
+
+def _find_stated_year(column: ColumnRef, compared: tuple[Expression, Expression]) -> int | None:
+    """Return the year that a column is in, by a comparison of it; None without one."""
+    match compared:
+        case Call(function="date_part", arguments=(Literal(value="year"), time)), Literal(value=int(year)):
+            return year if 0 < year < _LAST.year and _is_column(time, column) else None
+    return None
 
 
 def _is_column(expression: Expression, column: ColumnRef) -> bool:

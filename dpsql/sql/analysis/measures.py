@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import propose_query
 from dpsql.errors import Place, Refusal, Unsupported
@@ -57,6 +57,7 @@ from dpsql.sql.ir.tree import BOOLEAN, DOUBLE, TEXT, Expression, Family, Literal
 from dpsql.sql.lexer import FUNCTION_PREFIX, ScannedStatement, ascii_lower
 from dpsql.sql.syntax.aggregate_forms import (
     DESCENDING,
+    PER_GROUP,
     PER_ROW,
     QUANTILE,
     STATED,
@@ -110,6 +111,19 @@ def is_measure(node: Node) -> bool:
     """Say whether a node is an aggregate that is released, with or without FILTER."""
     inner = node.this if type(node).__name__ == "Filter" else node
     return type(inner).__name__ == "Count" or find_function(inner) in RELEASED_AGGREGATES
+
+
+def refuse_in_where(reader: Reader, where: Node) -> Refusal | None:
+    """Return the refusal of a released aggregate in WHERE, outside of its subqueries; None without one."""
+    parts = where.walk(prune=lambda each: type(each).__name__ == "Select")
+    found = next((cast("Node", each) for each in parts if is_measure(cast("Node", each))), None)
+    if found is None:
+        return None
+    words = _find_words(reader, found, find=find_aggregate_call) or reader.place(found)
+    hint = (
+        f"Write the condition behind GROUP BY, as in HAVING {'COUNT(*)' if words is None else words.fragment} >= 100."
+    )
+    return Refusal("aggregate", "WHERE tests rows, and an aggregate is of a group.", hint=hint, place=words)
 
 
 def find_function(node: Node) -> str:
@@ -205,24 +219,25 @@ def _read_summand(
         hint = f"Write COUNT(DISTINCT {name_unit(reader)}), or {name} of another column."
         raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
     if not found.type.is_number:
-        hint = _propose_number(
-            reader, argument, name=name, every=every or arguments, is_condition=found.type == BOOLEAN
-        )
+        hint = _propose_number(reader, argument, name=name, every=every or arguments, type_=found.type)
         raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
     return found
 
 
-def _propose_number(reader: Reader, argument: Node, *, name: str, every: Sequence[Node], is_condition: bool) -> str:
+def _propose_number(reader: Reader, argument: Node, *, name: str, every: Sequence[Node], type_: Type) -> str:
     """Return a hint with a number in place of an argument that is none; `every` argument is in the call."""
-    texts = _write_arguments(reader, every) if is_condition else [""] * len(every)
+    texts, is_condition = _write_arguments(reader, every), type_ == BOOLEAN
     names, at = ("x", "y"), next(at for at, each in enumerate(every) if each is argument)
     text = texts[at] or (f"{names[at]} > 2" if is_condition else names[at])
     cast = f"CAST({text} AS {'INTEGER' if is_condition else 'DOUBLE'})"
+    cast = f"date_diff('day', DATE '2026-01-01', {text})" if type_.family in _TIMES else cast
     written = [cast if other == at else each or names[other] for other, each in enumerate(texts)]
-    call = f"{name}({', '.join(written)})"
     if is_condition:
-        return f"Write COUNT(*) FILTER (WHERE {text}), or {call}."
-    return f"Write {call} of what is a number in another form, or COUNT(*) for the number of rows."
+        return f"Write COUNT(*) FILTER (WHERE {text}), or {name}({', '.join(written)})."
+    bounds = f"{PER_ROW if name.lower() in SPREADS else PER_GROUP} => (0, {365 if type_.family in _TIMES else 500})"
+    call = f"{name}({', '.join([*written, bounds])})"
+    meaning = "for days" if type_.family in _TIMES else "if it is a number in another form"
+    return f"Write {call}, {meaning}, or COUNT(*) for the number of rows."
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:

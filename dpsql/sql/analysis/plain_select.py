@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.dialects import propose_query, write_name
@@ -309,7 +309,8 @@ def refuse_without_clause(
     has_raw_rows = not (has_calls or "GROUP_BY" in kinds or "DISTINCT" in kinds[:2])
     reason, hint = "This query does not end in PRIVATE, and exact answers are not given.", CLAUSE_HINT
     if "GROUP_BY" not in kinds and has_calls:
-        hint = _propose_total(statement, tokens, table=table)
+        is_whole = clause is not None and "LIMIT" not in kinds and table is not None and _has_bounds(tokens, table)
+        hint = "End the query with PRIVATE." if is_whole else _propose_total(statement, tokens, table=table)
     elif has_raw_rows:
         hint = _propose_query(table, selected=tokens[1:])
     elif kinds[-2:] == ["LIMIT", "NUMBER"]:  # which may be written FETCH FIRST 3 ROWS ONLY
@@ -346,6 +347,16 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
     return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
 
 
+def _has_bounds(tokens: Sequence[Token], table: Table) -> bool:
+    """Return whether the policy has the bounds that the aggregates of a SELECT without groups need."""
+    words = [ascii_lower(token.text) for token in takewhile(lambda token: token.token_type.name != "FROM", tokens)]
+    columns = {ascii_lower(name) for name, _ in table.columns} - {ascii_lower(table.privacy_unit or "")}
+    needs_rows = any(word in EVERY_AGGREGATE and word != "sum" for word in words)
+    is_bounded = all(table.find_bounds(word) is not None for word in words if word in columns)
+    is_spread = any(word in SPREADS for word in words)  # which has a range of each row, besides
+    return is_bounded and not is_spread and (table.rows is not None or not needs_rows)
+
+
 def _propose_total(statement: ScannedStatement, tokens: Sequence[Token], *, table: Table | None) -> str:
     """Return a hint with the total of a query, its FROM and WHERE as they are written."""
     simple = "End the query with PRIVATE."
@@ -375,6 +386,13 @@ def _propose_query(table: Table | None, *, selected: Sequence[Token]) -> str:
         return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
     named = {ascii_lower(name): name for name in keys}
     texts = [name for name, type_ in columns if name in keys and type_.family is Family.TEXT]
-    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), (texts or keys)[0])
+    key = next((named[word] for token in selected if (word := ascii_lower(token.text)) in named), "")
+    lacks = ""
+    if not key:  # a column that is misspelt, perhaps
+        before = takewhile(lambda pair: pair[0].token_type.name != "FROM", pairwise(selected))
+        words = [token.text for token, after in before if after.token_type.name != "L_PAREN"]
+        word, near = next(((word, near) for word in words if (near := propose_name(word, keys))), ("", ""))
+        lacks = f"There is no column {write_name(word)} here. {near}" if near else ""
+        key = next((name for name in keys if f" {name}? " in near), (texts or keys)[0])
     query = propose_query(table.name, key=key, unit=unit)
-    return f"Ask for the most frequent values of a column: {query}"
+    return f"{lacks}Ask for the most frequent values of a column: {query}"

@@ -283,7 +283,8 @@ def _read_keys(reader: Reader, select: Node, *, items: list[_Item], clause: Clau
     if clause.shape == "total":
         if group is not None or distinct is not None:
             is_one_row = group is None and not released
-            hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
+            k = read_row_count(reader, select, clause="limit") or 10
+            hint = f"Write TOP {k} PRIVATE, or ALL PRIVATE where the groups are known."
             hint = "Leave DISTINCT out: a total is one row." if is_one_row else hint
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=clause.place)
         if released:
@@ -612,8 +613,12 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
         if output.divisor is not None and is_cut:
             raise Refusal("aggregate", f"{output.divided_name} does not rank groups.", hint=by_measure, place=place)
         if output.is_measure and output.divisor is None and not first.descending:
-            reason, other = "The least frequent groups are not found in private.", "SELECT * FROM (... DESC LIMIT 10)"
-            hint = f"Write ORDER BY ... DESC, or order the first ones: {other} AS t ORDER BY ..."
+            reason = "The least frequent groups are not found in private."
+            name = output.name if "(" in output.name else write_name(output.name)
+            ordered = f"TOP {query.clause.k} PRIVATE ORDER BY {name}"
+            hint = (
+                f"Write ORDER BY {name} DESC, or end the query with {ordered}, which orders the most frequent groups."
+            )
             raise Refusal("order", reason, hint=hint, place=place)
     outputs = [(term, query.outputs[term.output]) for term in query.keep]
     tests_others = any(
@@ -626,7 +631,7 @@ def check_ranking(query: PrivateQuery, computed: ComputedSelect | None = None) -
             raise Refusal("order", reason, hint=by_measure, place=place)
         tests_others = computed.tests_others
     if tests_others:
-        outside = f"filter the first ones: SELECT * FROM (... DESC LIMIT {query.clause.k}) AS t WHERE ..."  # noqa: S608 - a hint
+        outside = f"filter the first ones: SELECT * FROM (... TOP {query.clause.k} PRIVATE) AS t WHERE ..."  # noqa: S608 - a hint
         hint = f"Write HAVING ... >= 100 of the measure that ranks, or {outside}"
         reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
         raise Unsupported("having", reason, hint=hint, place=place)

@@ -139,7 +139,8 @@ class Reader:
         wanted = find_read_type(expression.type)
         if wanted.family is Family.OPAQUE:
             reason = f"Columns of type {wanted} are not computed with."
-            raise Unsupported("type", reason, hint="Leave it out, or store it as text.", place=self.place(node))
+            hint = "Leave it out, or ask the curator for a view that casts it, such as to text or DECIMAL(18, 2)."
+            raise Unsupported("type", reason, hint=hint, place=self.place(node))
         return expression if wanted == expression.type else Cast(expression, wanted)
 
     def condition(self, node: Node) -> Expression:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 MAX_LISTED = 1_000
+_LISTED_NUMBER, _MOST_QUOTED = re.compile(r"-?[0-9.]+"), 20  # of a list in a hint
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
@@ -213,12 +214,22 @@ def find_clauses(statement: ScannedStatement, tokens: list[Token]) -> list[Token
         ]
         if others:
             reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
-            raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[others[-1]]))
+            at = others[-1]
+            hint = f"Write TOP {_propose_k(tokens, at)} PRIVATE."
+            if words and kind_of(tokens, at - 1) in {"SELECT", "DISTINCT"}:  # SELECT TOP 5 city ... PRIVATE
+                hint += " Leave PRIVATE out at the end."
+            raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[at]))
     # Each TOP k PRIVATE has the word once: another one may be a clause without TOP.
     bare = list(find_bare_clauses(tokens)) if words > len(tops) else []
     if tops and bare:  # beside TOP k PRIVATE, PRIVATE behind a subquery is the name of that
         bare = [at for at in bare if word_of(tokens, at) != "private" or kind_of(tokens, at - 1) != "R_PAREN"]
     return list(map(tokens.__getitem__, sorted([*tops, *bare])))
+
+
+def _propose_k(tokens: list[Token], at: int) -> str:
+    """Return the k of a hint: the number that is written behind a word, or 10."""
+    number = first_token(tokens[at + 1 :] or tokens[at:])
+    return number.text if re.fullmatch("[1-9][0-9]{0,8}", number.text) else "10"
 
 
 def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
@@ -278,10 +289,10 @@ def split_clause(statement: ScannedStatement, nodes: Nodes, *, start: Token, par
     if is_limit:
         has_groups = "GROUP_BY" in kinds_of(before) or kinds_of(before[:2]) == ["SELECT", "DISTINCT"]
         is_last = has_groups and "LIMIT" not in kinds_of(flatten(rest))
-        _check_around(statement, before if is_last else (*before, *limit), after=rest)
+        _check_around(statement, before if is_last else (*before, *limit), after=rest, clause=nodes[at:end])
         k = _read_k(statement, number, value=value, parameter=parameter)
     elif not leading:
-        _check_around(statement, before, after=rest)
+        _check_around(statement, before, after=rest, clause=nodes[at:end])
     place = statement.place(start, first_token(nodes[end - 1 :]))
     shape: Literal["top", "all", "total"] = "top" if not is_bare else "all" if word == "all" else "total"
     clause = Clause(
@@ -329,13 +340,21 @@ def _read_per(statement: ScannedStatement, after: Nodes, *, leading: bool) -> tu
     return Name(token.text, statement.place(token)), after[2:]
 
 
-def _check_around(statement: ScannedStatement, before: Nodes, *, after: Nodes) -> None:
+def _check_around(statement: ScannedStatement, before: Nodes, *, after: Nodes, clause: Nodes) -> None:
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and kind_of(after, 0) not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
-        hint = "Leave it out, or put it before TOP."
-        if kind_of(after, 0) == "L_PAREN":
-            hint = "Write WITH before options: TOP 10 PRIVATE WITH (max_groups_contributed = 5)."
+        words = "TOP" if not clause else _read_text(statement, clause)
+        hint = f"Leave it out, or put it before {words.split()[0]}."
+        if kind_of(after, 0) == "WHERE":
+            hint = "Put it before GROUP BY."
+        listed = after[kind_of(after, 0) == "WITH" :]
+        if parentheses_at(listed, 0) is not None:
+            hint = f"Write WITH before options: {words} WITH {_read_text(statement, listed[:1])}."
+        elif word_of(listed, 0) in OPTIONS and kind_of(listed, 1) == "EQ":  # WITH epsilon = 0.1
+            reason, kinds = "Options are in parentheses, behind WITH.", kinds_of(listed)
+            end = next((at for at, kind in enumerate(kinds) if kind in {"ORDER_BY", "LIMIT", "OFFSET"}), len(kinds))
+            hint = f"Write {words} WITH ({_read_text(statement, listed[:end])})."
         raise Refusal("clause", reason, hint=hint, place=statement.place(first_token(after)))
     kinds = kinds_of(before)
     if "LIMIT" in kinds:
@@ -394,7 +413,7 @@ def _read_options(
         options |= {} if option is None else {name: option}
     rest = after[start + 2 :]
     if leading:
-        _check_around(statement, (), after=rest)
+        _check_around(statement, (), after=rest, clause=())
     return MappingProxyType(options), (*after[:start], *rest)
 
 
@@ -449,9 +468,21 @@ def _read_option(
         return None
     content, word = read_value(statement, tokens, parameter=parameter)
     if content is None:
-        hint = f"Write it as in {name} = {_OPTION_EXAMPLES[name]}."
-        raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+        raise _refuse_value(statement, tokens, name=name, example=_OPTION_EXAMPLES[name], place=place)
     return Option(content, place, word=word, parameter=_read_text(statement, tuple(tokens)) if bound else "")
+
+
+def _refuse_value(
+    statement: ScannedStatement, tokens: list[Token], *, name: str, example: str, place: Place
+) -> Refusal:
+    """Return the refusal of a value that cannot be read; a list of numbers is proposed as one of texts."""
+    reason = f"The value of {name} cannot be read."
+    if example.startswith("[") and kinds_of(tokens[:1]) == ["L_BRACKET"]:
+        texts = [_read_text(statement, item) if item else "" for item in split(tuple(tokens[1:-1]))]
+        if all(map(_LISTED_NUMBER.fullmatch, texts)):
+            reason = f"Each value of {name} is a text in quotes, also where the key is a number."
+            example = f"[{', '.join(repr(text) for text in texts[:_MOST_QUOTED])}]"
+    return Refusal("option", reason, hint=f"Write it as in {name} = {example}.", place=place)
 
 
 def read_value(  # noqa: C901 - a case for each form
@@ -570,7 +601,6 @@ def _read_header(statement: ScannedStatement, block: Node, *, start: Token, para
         if name == "privacy_unit_column" and kinds_of(tokens) == ["IDENTIFIER"]:
             value, word = tokens[0].text, True
         if value is None or (name != "domain" and isinstance(value, tuple)):
-            hint = f"Write it as in {name} = {_HEADER_EXAMPLES[name]}."
-            raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+            raise _refuse_value(statement, tokens, name=name, example=_HEADER_EXAMPLES[name], place=place)
         options[name] = Option(value, place, word=word)
     return options

@@ -148,7 +148,14 @@ FOLLOW: list[tuple[str, Follow]] = [
     (r"Leave it out: a sample", lambda text, error, _: swap_fragment(text, error, "")),
     (r"Name the columns to group by\.", lambda text, *_: text.replace("*", "article", 1)),
     (r"Write TOP 10 PRIVATE, or", lambda text, *_: re.sub(r"TOP \S+ PRIVATE", "TOP 10 PRIVATE", text)),
-    (r"^Write TOP 10 PRIVATE\.", lambda text, *_: re.sub(r"TOP.*", "TOP 10 PRIVATE", text, flags=re.DOTALL)),
+    (
+        r"^Write (TOP \d+ PRIVATE)\.$",
+        lambda text, _, found: (
+            re.sub(r"TOP \d+", found[1], text, count=1)
+            if "SELECT TOP" in text
+            else re.sub(r"TOP.*", found[1], text, flags=re.DOTALL)
+        ),
+    ),
     (r"(SHOW FUNCTIONS) lists", lambda _text, _, found: found[1]),
     (r"(SHOW TABLES) lists", lambda _text, _, found: found[1]),
     (r"^Write (?:one, such as )?(SHOW TABLES)", lambda _text, _, found: found[1]),

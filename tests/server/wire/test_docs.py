@@ -22,7 +22,7 @@ def test_the_code_of_postgres_md_runs(
     (python,), sql = blocks("python"), blocks("sql")
     with serving(tmp_path) as served:
         monkeypatch.setenv("PGPASSWORD", PASSWORD)
-        exec(python.replace("127.0.0.1:5433", f"127.0.0.1:{served.port}"), {})
+        exec(python.replace("alice@127.0.0.1:5433", f"ana@127.0.0.1:{served.port}"), {})
         said = capsys.readouterr().out.splitlines()
         notices = [line for line in said if not re.match(r"a\d ", line)]
         assert re.match(r"answered [23] of 3; used [56] % of the budget; about ", notices[-1])

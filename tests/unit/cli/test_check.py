@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,7 @@ import dpsql
 from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
 from dpsql.confinement import MEASURES
-from dpsql.curator import check_policy
+from dpsql.curator import change_units, check_policy, publish, read_history, read_promise, verify_ledger
 from dpsql.plan import Plan
 from dpsql.report.policy_text import describe_policy, write_promise
 
@@ -95,6 +96,7 @@ def test_the_words(folder: Path) -> None:
         "WHAT IS EXPOSED",
         "WHAT THE BUDGET BUYS",
         "THE LEDGER",
+        "THE PROCESS",
         "LOOK AGAIN",
     ]
     words = one_line(text)
@@ -203,15 +205,16 @@ def test_findings_have_codes_places_and_hints(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "codes"),
     [
-        ("", ["no-ledger", "large-delta", "large-epsilon", "share-replays", "no-time-limit", "many-rows"]),
+        ("", ["no-ledger", "large-delta", "large-epsilon", "no-end", "share-replays", "no-time-limit", "many-rows"]),
         ("dwell = {max = 9, each = {min = 0, max = 10}}", ["bounds-contradict"]),
         ("dwell = {max = 9999999}", ["bounds-no-min"]),
     ],
 )
 def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -> None:
     """A policy in which each hint was followed has no such finding."""
-    text = '[budget]\nepsilon = 11\ndelta = 1e-5\n[limits]\nshare_replays = true\n[engine]\nisolation = "process"\n'
-    text += '[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n[tables.t.bounds]\nrows = 2000\n'
+    text = '[budget]\nepsilon = 11\ndelta = 1e-5\nperiod = "1h"\n[limits]\nshare_replays = true\n'
+    text += '[engine]\nisolation = "process"\n[tables.t]\nprivacy_unit = "u"\ncolumns = ["u", "dwell"]\n'
+    text += "[tables.t.bounds]\nrows = 2000\n"
     with duckdb.connect(str(folder / "events.duckdb")) as connection:
         connection.execute("CREATE TABLE t(u INT, dwell INT)")
 
@@ -228,6 +231,8 @@ def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -
             text = hint.removeprefix("Write ").removesuffix(" at the top of the policy.") + "\n" + text
         elif code == "no-time-limit":
             text = text.replace("[engine]\n", "[engine]\n" + hint.removeprefix("Write ").partition(" below")[0] + "\n")
+        elif code == "no-end":
+            text = text.replace("period =", f"{hint.removeprefix('Write ').partition(',')[0]}\nperiod =")
         elif code == "share-replays":
             text = text.replace("share_replays = true\n", "")
         elif code == "bounds-no-min":
@@ -241,10 +246,34 @@ def test_hints_of_findings_hold(folder: Path, settings: str, codes: list[str]) -
     assert not set(codes) & set(found(text + settings))
 
 
+def test_a_policy_of_listed_analysts_alone_is_doubted(folder: Path) -> None:
+    text = POLICY.partition("[tables.orders]")[0].replace(', "author_id"', "") + "[analysts.ana]\nepsilon = 1\n"
+    (folder / "policy.toml").write_text(text)
+    (found,) = facts(folder, "--db", "events.duckdb")["findings"]
+    assert (found["code"], "misspelt" in found["message"]) == ("no-default-analyst", True)
+    (folder / "policy.toml").write_text(f"{text}[analysts.default]\nenabled = false\n")
+    assert facts(folder, "--db", "events.duckdb")["findings"] == []
+
+
 def test_a_policy_without_doubts(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
     assert facts(folder, "--db", "events.duckdb")["warnings"] == []
-    assert "No warnings." in checked(folder)
+    assert one_line(checked(folder)).endswith(
+        'No warnings. You must judge what a schema cannot say: see "Decide, table by table" in '
+        "docs/how-to/write-a-policy.md."
+    )
+    assert "\n## Decide, table by table\n" in (DOCS / "how-to" / "write-a-policy.md").read_text()
+
+
+def test_a_ledger_that_was_deleted_is_an_error(folder: Path) -> None:
+    dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
+    (folder / "ledger.sqlite").unlink()
+    for command in ("check", "promise", "ledger verify ledger.sqlite"):
+        code, out, err = dpsql_command(*command.split(), cwd=folder)
+        assert (code, out) == (7, b"")
+        assert "[ledger-rolled-back]" in err
+    (folder / "ledger.sqlite.mark").unlink()
+    assert dpsql_command("check", cwd=folder)[0] == 0
 
 
 def test_large_parameters_and_no_ledger_are_doubted(folder: Path) -> None:
@@ -559,11 +588,13 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 
 
-def check_shares(certificate: str = "zcdp", **analysts: dpsql.Analyst) -> list[tuple[str, str]]:
+def check_shares(
+    certificate: str = "zcdp", code: str = "policy-shares", **analysts: dpsql.Analyst
+) -> list[tuple[str, str]]:
     """Return the severity and the message of what is found about shares; raise where one is refused."""
     budget = dpsql.Budget(1, "1e-6", certificate=certificate)
     checked = check_policy(dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")}, analysts=analysts))
-    return [(found.severity, found.message) for found in checked.findings if found.code == "policy-shares"]
+    return [(found.severity, found.message) for found in checked.findings if found.code == code]
 
 
 @pytest.mark.parametrize("certificate", ["zcdp", "pure"])
@@ -580,6 +611,13 @@ def test_shares_of_which_one_can_use_up_anothers_are_refused(certificate: str) -
     ((severity, message),) = check_shares(certificate, default=most)
     assert severity == "warning"
     assert message.startswith("Two unlisted analysts have more ")
+
+
+def test_shares_that_fit_in_pairs_and_not_together_are_warned_of() -> None:
+    half, third = dpsql.Analyst("0.5"), dpsql.Analyst("0.333")
+    ((severity, message),) = check_shares(code="shares-sum", ana=half, ben=half, cem=half)
+    assert (severity, message.startswith("The limits of all 3 analysts together are more delta")) == ("warning", True)
+    assert not check_shares(code="shares-sum", ana=third, ben=third, cem=third)
 
 
 def test_where_the_policy_says_the_delta_itself_it_is_a_warning() -> None:
@@ -645,31 +683,121 @@ columns = ["customer_id", "total"]
 """
 
 
+HEAD = """\
+`dpsql promise` prints this page with the numbers of your policy and the state of its ledger. Here it is for a policy
+with two tables and a ledger that is not made yet. It says what is technical. What follows in law is for you to decide.
+"""
+
+
+def promised(folder: Path, *arguments: str) -> str:
+    code, out, err = dpsql_command("promise", "--policy", "policy.toml", *arguments, cwd=folder)
+    assert code == 0, err
+    return one_line(out.decode().replace("\n> ", "\n"))
+
+
 def test_the_page_for_a_data_protection_officer_is_what_promise_prints(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(PROMISED)
     page = DOCS / "explanation" / "legal-reading.md"
-    whole = write_promise(check_policy(tmp_path / "policy.toml"), policy="policy.toml").replace(f"{tmp_path}/", "")
-    assert page.read_text() == whole
-    code, out, err = dpsql_command("promise", cwd=tmp_path)
-    assert (code, err) == (0, "")
-    assert out.decode().replace(f"{tmp_path}/", "") == re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", whole)
-    assert "](" not in out.decode()
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    found, state = read_promise(policy)
+    whole = write_promise(policy, found, state=state)
+    head = f"dpsql {dpsql.__version__} printed this page on {datetime.now(UTC):%Y-%m-%d} (UTC) for the policy `policy."
+    assert f"\n\n{head}" in whole
+    shown = one_line(re.sub(r"dpsql \S+ printed .*?decide\.\n", HEAD, whole, count=1, flags=re.DOTALL))
+    assert one_line(page.read_text()) == shown.replace(f"{tmp_path}/", "")
+    printed = promised(tmp_path)
+    assert "The guarantee and its limits (docs/explanation/guarantee.md) says" in printed
+    assert "](" not in printed
 
 
 def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
     period = PROMISED.replace("delta = 1e-6", 'delta = 1e-7\nperiod = "30d"').replace("epsilon = 1.0", "epsilon = 0.5")
     (tmp_path / "policy.toml").write_text(period)
-    text = one_line(dpsql_command("promise", "--policy", "policy.toml", cwd=tmp_path)[1].decode())
-    factor = math.exp(0.5)
+    text, factor = promised(tmp_path), math.exp(0.5)
     for words in (
-        "* `visits`: one person is one `user_id` * `orders`: one person is one `customer_id`",
-        "all questions together within 30 days are (0.5, 1e-07)-differentially private",
-        f"e^0.5 = {factor:.2f} times as likely",
-        f"with at most {100 * factor / (99 + factor):.1f} %",
-        "the epsilon, 1, and more than twice the delta",
-        "The unit of protection is > `customer_id` and `user_id`",
+        "* `visits`: one unit is one `user_id` * `orders`: one unit is one `customer_id`",
+        "answers within 30 days together satisfy (0.5, 1e-07)-differential privacy",
+        "WITHOUT END: all answers together have no limit.",
+        f"e^0.5 = {math.ceil(100 * factor) / 100} times as likely",
+        f"with at most {math.ceil(1e4 * factor / (99 + factor)) / 100} %",
+        "the epsilon, 1 in each period, and more than twice the delta",
+        "The unit of protection is `customer_id` and `user_id`",
     ):
-        assert words in text
+        assert words in text, words
+    (tmp_path / "policy.toml").write_text(period.replace("period =", "periods = 4\nperiod ="))
+    last = check_policy(tmp_path / "policy.toml").totals[-1]
+    text = promised(tmp_path)
+    assert text.count(f"All answers of all periods together satisfy ({last.epsilon:g}, 4e-07).") == 2
+    assert f"result is at most e^{last.epsilon:g} = " in text
+
+
+def test_a_promise_that_protects_nobody_says_so(tmp_path: Path) -> None:
+    weak = PROMISED.replace("1.0", "100").replace("1e-6", "0.01")
+    (tmp_path / "policy.toml").write_text(weak)
+    text = promised(tmp_path)
+    assert "**e^100 is more than 22,000, which protects a unit hardly or not at all**" in text
+    assert "**0.01 is large**" in text
+    (tmp_path / "policy.toml").write_text(weak + "population = 5_000\n")
+    assert "**0.01 is more than 1 divided by 5,000, the population that the policy names**" in promised(tmp_path)
+
+
+def test_the_promise_reads_the_ledger(folder: Path) -> None:
+    policy, place, data = folder / "policy.toml", folder / "ledger.sqlite", folder / "events.duckdb"
+    sql = "SELECT country, COUNT(DISTINCT article) FROM reads GROUP BY country TOP 1 PRIVATE"
+    text = POLICY.replace('"author_id"', '"country"')
+    policy.write_text(text.replace('privacy_unit = "user_id"', 'privacy_unit = "article"'))
+    with dpsql.connect(data, policy=policy) as session:
+        session.sql(sql)
+        used = session.budget.percent_used
+    assert f"{used:g} % is used." in promised(folder, "--db", "events.duckdb")
+    policy.write_text(text)
+    assert change_units(policy, note="merged") == {"reads": "user_id"}
+    publish(policy, "weekly", sql.replace("article", "user_id"), database=data)
+    policy.write_text(text.replace("epsilon = 2.0", "epsilon = 3.0"))
+    text = promised(folder, "--db", "events.duckdb")
+    until = [event.at for event in read_history(place) if event.kind == "registered"][-1]
+    for words in (
+        "* `reads`: one unit is one `user_id`",
+        f"* `reads`, until {until[:16].replace('T', ' ')} UTC: one unit was one `article`.",
+        "satisfy (2, 1e-07)-differential privacy",
+        f"head of the chain: {verify_ledger(place).head}. Data version 0.",
+        "The policy says (3, 1e-07), which does not hold before the curator runs `dpsql ledger grant`.",
+        "* people is public, but USER_ID is called like a privacy unit",
+        "Nothing is protected in the public tables: `people`.",
+        "| published tables | in the ledger | `weekly`:",
+    ):
+        assert words in text, words
+    assert "Not checked" not in text
+
+
+def test_the_steps_of_a_deletion_depend_on_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("user_id,area\n1,a\n")
+    settings = 'materialized = "stored"\n' + PROMISED.partition("columns")[0]
+    (tmp_path / "policy.toml").write_text(
+        f'{settings}source = "visits.csv"\ncolumns = {{user_id = "BIGINT", area = "VARCHAR"}}\n'
+        '[server]\nusers = "u.toml"\n'
+    )
+    text = promised(tmp_path)
+    for words in (
+        f'2. Run `dpsql data bump {tmp_path}/ledger.sqlite --note "rows deleted"`. 3. Delete the folder',
+        f"folder `{tmp_path}/stored`, or run `dpsql materialize` twice: until then it holds these rows. 4. Restart",
+        "open sessions have those of CSV files in memory",
+        f"| users | `{tmp_path}/u.toml` |",
+        "| log of the server |",
+    ):
+        assert words in text, words
+
+
+def test_nothing_is_promised_without_a_ledger(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(PROMISED.partition("\n")[2])
+    code, out, err = dpsql_command("promise", cwd=tmp_path)
+    assert (code, out) == (2, b"")
+    assert "[no-promise]" in err
+    line = PROMISED.partition("\n")[0]
+    assert f"Write {line} at the top of the policy." in one_line(err)
+    promised_text = (tmp_path / "policy.toml").read_text()
+    (tmp_path / "policy.toml").write_text(f"{line}\n{promised_text}")
+    promised(tmp_path)
 
 
 def test_nothing_is_promised_without_a_private_table(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(
     folder: Path, command: str, *arguments: str, stdin: bytes = b"", **environment: str
 ) -> tuple[int, bytes, str]:
-    options = ["--db", "events.duckdb", "--policy", "policy.toml"]
+    options = [*([] if command == "budget" else ["--db", "events.duckdb"]), "--policy", "policy.toml"]
     return dpsql_command(command, *arguments, *options, cwd=folder, stdin=stdin, **environment)
 
 

@@ -218,3 +218,14 @@ def test_the_ledger_of_the_policy_here_is_the_default(folder: Path) -> None:
     code, _, err = run(folder, "ledger", "verify")
     assert code == 5
     assert "[policy-missing]" in err
+
+
+@pytest.mark.parametrize("words", [["ledger", "verify"], ["ledger", "export"], ["data", "bump", "--note", "x"]])
+def test_the_policy_of_a_ledger_may_be_in_another_folder(folder: Path, tmp_path: Path, words: list[str]) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    code, _, err = run(elsewhere, *words)
+    assert (code, "--policy on the command line" in err) == (5, True)
+    assert run(elsewhere, *words, "--policy", "../policy.toml")[0] == 0
+    code, _, err = run(folder, *words, "policy.toml")
+    assert (code, "the policy that names it: --policy FILE" in err) == (7, True)

@@ -132,3 +132,32 @@ def test_due_tells_by_its_exit_code_and_goes_on_after_a_failure(folder: Path) ->
 def test_refusals_have_codes(folder: Path, words: tuple[str, ...], code: int, name: str) -> None:
     found, _, error = publish(folder, *words)
     assert (found, f"[{name}]" in error) == (code, True)
+
+
+def test_what_was_published_is_said_in_lines(folder: Path) -> None:
+    names = "SELECT article\r\n\tFROM reads\nGROUP BY article TOP 2 PRIVATE"
+    _, out, _ = publish(folder, "weekly", "--sql", names, "--yes")
+    assert ("\N{REPLACEMENT CHARACTER}" in out, "\nNo column has an interval" in out) == (False, True)
+    for layout in ("csv", "table"):
+        _, out, error = dpsql_command("query", "DESCRIBE weekly", "--format", layout, "--db", "data.duckdb", cwd=folder)
+        said = out.decode() + error
+        assert ("\N{REPLACEMENT CHARACTER}" in said, "    FROM reads\nGROUP BY" in said) == (False, True)
+
+
+def test_a_misspelt_account_is_not_charged(folder: Path) -> None:
+    listed = f"{POLICY}[analysts.alice]\nepsilon = 5\n[analysts.default]\nepsilon = 5\n"
+    (folder / "policy.toml").write_text(listed)
+    code, out, error = publish(folder, "weekly", "--sql", ASK, "--yes", "--account", "alcie")
+    assert (code, out, "[analyst-unknown]" in error, "Did you mean alice?" in error) == (2, "", True, True)
+    assert dpsql_command("bounds", "reads", "--yes", "--account", "ALICE", "--db", "data.duckdb", cwd=folder)[0] == 2
+    assert publish(folder, "--due", "--account", "alcie")[0] == 2
+    code, out, error = publish(folder, "weekly", "--sql", ASK, "--yes", "--account", "reports")
+    assert " more of the share of reports; 100 % is left. An account with a larger share" in out
+    assert (code, error.count("who has the share of default")) == (0, 1)
+    assert publish(folder, "weekly", "--refresh", "--yes")[::2] == (0, "")  # the account is known from the ledger
+    code, shown, error = dpsql_command("query", ASK, "--analyst", "alcie", "--db", "data.duckdb", cwd=folder)
+    assert shown.decode().endswith("\nPercentages are of the share of alcie.\n")
+    assert (code, "Did you mean alice?" in error) == (0, True)
+    for name, words in [("alcei", "No query was run under this name. Did you mean alice?"), ("reports", "")]:
+        code, _, error = dpsql_command("budget", "--analyst", name, cwd=folder)
+        assert (code, words in error, bool(error)) == (0, True, bool(words))

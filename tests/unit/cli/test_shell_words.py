@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dpsql.cli.shell import COMMANDS as SHELL_COMMANDS
+from dpsql.cli.shell import _read_command
 from dpsql.completion import KEYWORDS, find_completions, is_complete, items, split
+from dpsql.errors import UsageError
 from dpsql.plan.mechanisms.choice import list_mechanism_names
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.tree import parse_type
@@ -110,3 +113,14 @@ def test_every_option_mechanism_and_keyword_is_known() -> None:
     assert set(names(f"{clause}mechanism = ")) == set(list_mechanism_names())
     words = {word for name in grammar._KEYWORDS | grammar._OF_WINDOWS for word in name.split("_")}
     assert words - {"ALIAS"} - set(KEYWORDS) == set()
+
+
+@pytest.mark.parametrize("name", sorted(SHELL_COMMANDS))
+def test_a_misspelt_command_is_proposed(name: str) -> None:
+    if len(name) > 4:
+        with pytest.raises(UsageError) as refused:
+            _read_command(f".{name[:-2]}{name[-1]}{name[-2]}")
+        assert (refused.value.hint or "").startswith(f"Did you mean .{name}? ")
+    with pytest.raises(UsageError) as refused:
+        _read_command(".zzzzzz")
+    assert refused.value.hint == "Write .help to list the commands."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -27,15 +28,19 @@ users = "people.toml"
 
 
 def test_users_come_and_go(tmp_path: Path) -> None:
+    notes: list[str] = []
+
     def user(*words: str, typed: str = WORDS) -> str:
         where = ["--users", "users.toml"]
         code, printed, told = dpsql_command("user", *words, *where, cwd=tmp_path, stdin=f"{typed}\n".encode())
         assert code == 0, told
         assert WORDS not in printed.decode() + told
+        notes.extend(re.findall("note: (.*)", told))
         return printed.decode()
 
     user("add", "alice", "--password-stdin", "--curator")
     user("add", "bi", "--password-stdin", "--acts-as", "alice, bob", typed="pässwörd für bi")
+    assert notes == ["--acts-as names bob, who is not in the file of users."]
     users = Users(tmp_path / "users.toml")
     assert users.check("alice", WORDS) == User("alice", is_curator=True)
     assert users.check("bi", "pässwörd für bi") == User("bi", acts_as=("alice", "bob"))

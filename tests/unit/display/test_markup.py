@@ -27,10 +27,13 @@ from dpsql.display import (
     Sheet,
     SheetColumn,
     box_html,
+    is_plural,
+    plural,
     remove_style,
     replace_unprintable,
     sheet_html,
     style_sheet,
+    with_article,
 )
 from dpsql.display.text import element, meter_html
 from dpsql.errors import Place
@@ -284,3 +287,17 @@ def test_half_a_width_is_explained_where_there_is_one() -> None:
     for without in (counted([]), Answer(pa.table({"key": ["a"]}), receipt())):
         assert "±" not in words(page(without._repr_html_()))
         assert "±" not in repr(without)
+
+
+@pytest.mark.parametrize(
+    ("noun", "several"),
+    [("city", "cities"), ("box", "boxes"), ("class", "classes"), ("status", "statuses"), ("branch", "branches")]
+    + [(several, several) for several in ("articles", "n_loans", "Seconds", "areas")],
+)
+def test_a_plural_is_not_made_a_plural_again(noun: str, several: str) -> None:
+    assert plural(noun) == several
+    assert is_plural(noun) == (noun == several)
+
+
+def test_a_noun_has_the_article_of_its_sound() -> None:
+    assert [*map(with_article, ["area", "hour", "user", "house"])] == ["an area", "an hour", "a user", "a house"]

@@ -11,6 +11,8 @@ from support.html_pages import page, words
 
 import dpsql
 from dpsql.answer import Answer
+from dpsql.errors import UsageError
+from dpsql.notebook import parse_command, parse_connect
 from dpsql.plan import Plan
 from dpsql.report.balance import Balance
 
@@ -177,8 +179,6 @@ def test_the_box_marks_the_place_in_what_was_written(
 @pytest.mark.parametrize(
     "line",
     [
-        "connect",
-        "connect events.duckdb",
         "connect a b --policy p",
         "connect --policy",
         "connect --policy a --policy b",
@@ -292,3 +292,14 @@ def test_consent_is_given_to_a_session_that_was_opened_so(shell: InteractiveShel
     ran(shell, f"{CONNECT} --consent")
     assert ran(shell, names).receipt.k == 50  # type: ignore[attr-defined]
     assert refused(shell, f"{CONNECT} --consent=1").code == "magic"
+
+
+@pytest.mark.parametrize(("line", "meant"), [("budgett", "budget"), ("explian", "explain"), ("tabels", "tables")])
+def test_a_misspelt_command_is_proposed(line: str, meant: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_command(line)
+    assert (refused.value.hint or "").startswith(f"Did you mean %dpsql {meant}? ")
+
+
+def test_connect_takes_the_policy_that_connect_takes_without_one() -> None:
+    assert parse_connect("events.duckdb") == {"database": "events.duckdb"}

@@ -103,7 +103,7 @@ def test_a_balance_adds_up() -> None:
     assert balance.queries == 5
     # an item is 0.99968 %: 30 are 29.9904, and with 20 more 49.984
     assert str(balance).splitlines() == [
-        "30 % of the budget is used, 19.99 % is held by open queries, 50.01 % is left",
+        "30 % of the budget is used, 19.99 % is held by queries that run or never ended, 50.01 % is left",
         "enough, at the worst, for any one of these:",
         "     5  lists of names (TOP 10)",
         "     2  lists of names with counts (TOP 10)",
@@ -150,7 +150,7 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
             third,
             third,
         )
-        assert ("others drew on the total" in str(balance)) == (of_all is not mine)
+        assert ("others used " in str(balance)) == (of_all is not mine)
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
         assert "this is the budget of the account alice" in str(balance).splitlines()
         assert balance.granted == terms.total

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
-from dpsql.policy.toml import _key_lines
+from dpsql.policy.toml import _key_lines, write_bounds
 from dpsql.quantities import Delta, Epsilon
 
 EXAMPLE = """\
@@ -485,3 +485,44 @@ def test_consent_is_a_limit(tmp_path: Path) -> None:
         read(tmp_path, BUDGET + TABLE + "[limits]\nconsent = 1")
     assert caught.value.code == "policy-type"
     assert str(caught.value.place).startswith("limits.consent (policy.toml, line ")
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("epsilon = 1,0", "Write a decimal point in place of the comma: epsilon = 1.0"),
+        ("certificate = \u201czcdp\u201d", "Write straight quotes, \" and ', in place of curly ones."),
+    ],
+)
+def test_what_word_processors_write_is_explained(tmp_path: Path, line: str, hint: str) -> None:
+    (tmp_path / "policy.toml").write_text(f"[budget]\r\ndelta = 1e-6\r\n{line}\r\n", encoding="utf-8")
+    with pytest.raises(PolicyError) as refused:
+        Policy.from_toml(tmp_path / "policy.toml")
+    assert (refused.value.hint, refused.value.place) == (hint, "policy.toml, line 3")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("\ufeff" + BUDGET + TABLE, encoding="utf-8")
+    policy = Policy.from_toml(tmp_path / "policy.toml")
+    write_bounds(tmp_path / "policy.toml", "reads", bounds={"rows": 3})
+    assert Policy.from_toml(tmp_path / "policy.toml") != policy
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        ('privacy_unit = "userid"', "policy-columns", 'Did you mean "user_id"? If not, add it to the list'),
+        ('privacy_unit = "user_id"\nnot_null = ["pgae"]', "policy-columns", 'Did you mean "page"?'),
+        ('privacy_unit = "user_id"\none_value_per_unit = ["pgae"]', "policy-columns", 'Did you mean "page"?'),
+        ('privacy_unit = "user_id"\nmaterialized = [["page"], ["pgae"]]', "policy-prepared", 'Did you mean "page"?'),
+        ('privacy_unit = "user_id"\nmaterialized = [["user_id"]]', "policy-prepared", '"user_id" is the privacy unit'),
+    ],
+)
+def test_a_misspelt_column_is_named_with_the_one_that_is_meant(
+    tmp_path: Path, lines: str, code: str, words: str
+) -> None:
+    text = f'materialized = "m"\n{BUDGET}[tables.reads]\ncolumns = ["user_id", "page"]\n{lines}\n'
+    (tmp_path / "policy.toml").write_text(text)
+    with pytest.raises(PolicyError) as refused:
+        Policy.from_toml(tmp_path / "policy.toml")
+    assert (refused.value.code, words in str(refused.value)) == (code, True)

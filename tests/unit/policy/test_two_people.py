@@ -34,10 +34,7 @@ def open_messages(messages: list[Message]) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ['privacy_units = ["sender", "receiver"]', 'privacy_unit = ["sender", "receiver"]', 'privacy_units = "sender"'],
-)
+@pytest.mark.parametrize("unit", ['privacy_units = ["sender", "receiver"]', 'privacy_unit = ["sender", "receiver"]'])
 def test_several_units_are_refused_with_the_view_to_make(unit: str, tmp_path: Path) -> None:
     assert 'privacy_units = ["sender", "receiver"]' in REFUSED
     with pytest.raises(PolicyError) as refused:
@@ -53,6 +50,17 @@ def test_several_units_are_refused_with_the_view_to_make(unit: str, tmp_path: Pa
     connection.execute(view[1])  # as the hint says
     rows = connection.execute("SELECT * FROM people_of_messages ORDER BY ALL").fetchall()
     assert rows == [(1, "sender", "a", 3), (2, "receiver", "a", 3)]
+
+
+def test_a_list_of_one_unit_is_not_two_people(tmp_path: Path) -> None:
+    for unit, code, hint in [
+        ('privacy_units = "user_id"', "policy-unknown-key", 'Did you mean "privacy_unit"?'),
+        ('privacy_units = ["user_id"]', "policy-type", 'Write privacy_unit = "user_id".'),
+        ("privacy_unit = []", "policy-type", 'Write privacy_unit = "user_id".'),
+    ]:
+        with pytest.raises(PolicyError) as refused:
+            Policy.from_toml(_written(tmp_path, f"[tables.reads]\n{unit}\n"))
+        assert (refused.value.code, refused.value.hint) == (code, hint)
 
 
 def test_in_python_they_are_refused_too() -> None:

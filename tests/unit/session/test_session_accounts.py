@@ -81,8 +81,8 @@ def test_what_remains_is_the_lesser_of_ones_own_and_of_the_total_for_each_quanti
         assert left.remaining.delta.value == Fraction("2e-8") == alice.budget.remaining.delta.value
         assert left.remaining.rho.value == own.rho.granted  # his own limit is the shorter one still
         assert (left.rho.spent, left.delta.spent) == (0, 0)  # of his own
-        assert "others drew on the total" in str(left)
-        assert "others drew on the total" not in str(nobody.budget)
+        assert str(left).startswith("bob used 0 % of the budget, others used 60 %, and 40 % is left\n")
+        assert "others used " not in str(nobody.budget)
         assert "this is the budget of the account bob" in str(left)
         # and the most that is said to remain can be asked for
         items = int(left.remaining.rho.value / ITEM)

@@ -12,6 +12,7 @@ from support.session_kit import rebuilt, seeded, session_on, shared, values_rows
 import dpsql
 from dpsql.report.answer_json import encode_answer
 from dpsql.session import Session
+from dpsql.sql.ir.measures import Aggregate
 
 FLAT = {f"page {at}": 60 for at in range(30)}
 NAMES = "SELECT article AS page FROM reads GROUP BY article TOP 10 PRIVATE"
@@ -30,17 +31,39 @@ def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
     answer = seeded(session_over(FLAT), 1).sql(NAMES)
     assert len(answer) == 0
     found = re.fullmatch(
-        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users more than the "
-        r"1,001st largest page, if there is one "
-        r"\(with max_groups_contributed = 3 about ([\d,]+), with epsilon = 0\.0856 about ([\d,]+)\)\. "
+        r"No page stood out, or there is none\. At this price a page needs about ([\d,]+) users if each "
+        r"user is in no other page, and at most about ([\d,]+) more than the 1,001st largest page, if there is one "
+        r"\(with max_groups_contributed = 3 about ([\d,]+) to ([\d,]+), with epsilon = 0\.0856 about ([\d,]+) to "
+        r"([\d,]+)\)\. "
         r"To see more: raise epsilon, ask for fewer keys at a higher epsilon, set a bound, name a domain or group by "
         r"something coarser than page\.",
         answer.explanation,
     )
     assert found
-    need, bounded, dearer = (int(number.replace(",", "")) for number in found.groups())
-    assert bounded < need
-    assert dearer < need
+    need, most, *others = (int(number.replace(",", "")) for number in found.groups())
+    assert need < most
+    assert all(other < need for other in others[::2])
+    assert all(other < most for other in others[1::2])
+    explained = str(session_over(FLAT).explain(NAMES))
+    for pattern, number in ((r"weight of ([\d.]+)", need), (r"threshold +\|? *([\d.]+) units", most)):
+        written = re.search(pattern, explained)
+        assert written
+        assert round(float(written[1])) == number
+
+
+@pytest.mark.parametrize(
+    ("key", "noun", "coarser"),
+    [
+        ("article AS articles", "value of articles", "articles"),
+        ("article AS addresses", "value of addresses", "addresses"),
+        ("length(article) AS seconds", "value of seconds", "seconds"),
+        ("article AS page, article || 'x' AS twice", "combination of page and twice", "page and twice"),
+    ],
+)
+def test_advice_has_no_plural_as_one_key(key: str, noun: str, coarser: str) -> None:
+    said = session_over(FLAT).sql(f"SELECT {key} FROM reads GROUP BY ALL TOP 10 PRIVATE").explanation
+    assert f"a {noun} needs about" in said
+    assert said.endswith(f"group by something coarser than {coarser}.")
 
 
 @pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0856"])
@@ -67,12 +90,47 @@ def test_an_empty_answer_of_rows_says_what_counting_users_would_need() -> None:
     session = session_over(FLAT)
     rows = NAMES.replace("page", "page, COUNT(*, contribution_bounds_per_group => (0, 5)) AS n", 1)
     said = session.sql(rows).explanation
-    needed = re.search(r"Ranked by COUNT\(DISTINCT user_id\), a page needs about ([\d,]+) users more", said)
+    needed = re.search(
+        r"Ranked by COUNT\(DISTINCT user_id\), a page needs about ([\d,]+) users .*: end .* with (.*)\.", said
+    )
     assert needed
-    assert f"a page needs about {needed[1]} users more" in session.sql(NAMES).explanation
+    by_users = session.explain(rows.replace("TOP 10 PRIVATE", needed[2].partition(". ")[0]))
+    assert by_users.query.measures[0].aggregate is Aggregate.UNITS
+    assert f"a page needs about {needed[1]} users " in by_users.needs
     assert f"about {needed[1]} rows" not in said
     few = session_over(FLAT, population=200).sql(f"{rows} WITH (consent = true)").explanation
     assert "Ranked by" not in few
+
+
+@pytest.mark.parametrize(
+    ("measure", "change"),
+    [
+        ("COUNT(*)", "max_rows_contributed = 3"),
+        ("COUNT(*) FILTER (WHERE user_id > 0)", "max_rows_contributed = 3"),
+        ("COUNT(DISTINCT user_id % 9)", "max_items_contributed = 3"),
+        ("COUNT(*, contribution_bounds_per_group => (0, 8))", "COUNT(*, contribution_bounds_per_group => (0, 3))"),
+        ("SUM(points)", "SUM(points, contribution_bounds_per_group => (0, 125))"),
+        ("AVG(points)", "max_rows_contributed = 3"),
+    ],
+)
+def test_a_smaller_bound_of_what_ranks_is_named_with_what_is_needed_then(measure: str, change: str) -> None:
+    bounds = {"rows": 18, "points": {"max": 500, "each": {"min": 0, "max": 100}}}
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", bounds=bounds)})
+    rows = "SELECT i AS user_id, 'page ' || i % 9 AS page, 1e0 AS points FROM range(90) t(i)"
+    text = f"SELECT page, {measure} AS n FROM reads GROUP BY page TOP 10 PRIVATE"
+    with session_on(shared(f"CREATE TABLE reads AS {rows}"), policy) as session:
+        said = re.search(rf"with {re.escape(change)} about ([\d,]*\d)", session.sql(text).explanation)
+        assert said
+        changed = f"{text} WITH ({change})" if " = " in change else text.replace(measure, change)
+        assert re.search(rf"needs (a sum of )?about {said[1]}\b", session.explain(changed).needs)
+
+
+def test_an_answer_says_how_many_rows_having_left_out() -> None:
+    text = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article HAVING n > {} TOP 3 PRIVATE {}"
+    with session_over({"a": 9000, "b": 8000, "c": 3000}) as session:
+        for least, limit, said in ((5000, "", "1 row"), (8500, "", "2 rows"), (5000, "LIMIT 1", "1 row"), (0, "", "")):
+            answer = session.sql(text.format(least, limit))
+            assert answer.explanation == (said and f"HAVING left out {said}.")
 
 
 def test_a_series_is_shown_the_way_to_all_its_dates() -> None:
@@ -214,10 +272,10 @@ def test_a_charge_that_is_likely_wasted_is_warned_of_before_it_is_made(text: str
     with warnings.catch_warnings():
         warnings.simplefilter("error", dpsql.WastedChargeWarning)
         with pytest.raises(dpsql.WastedChargeWarning, match=re.escape(words)):
-            session.sql(text)
+            session.sql(text, consent=True)
     assert session.budget.rho.spent == session.budget.rho.reserved == 0
     with pytest.warns(dpsql.WastedChargeWarning, match=re.escape(words)) as caught:
-        answer = session.sql(text)
+        answer = session.sql(text, consent=True)
     assert caught[0].filename == __file__
     assert [words in warning for warning in answer.warnings] == [True]
     assert f"warning: {answer.warnings[0]}" in repr(answer)
@@ -284,5 +342,38 @@ def test_the_clock_is_told_apart_to_the_second_and_no_finer() -> None:
 
 
 def test_a_query_that_groups_by_the_unit_is_not_told_to_spend_more() -> None:
-    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE")
+    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE", consent=True)
     assert answer.explanation == "No user stood out. Each is a single user: group by a column that many users share."
+
+
+# what lacks PRIVATE
+
+
+@pytest.mark.parametrize(
+    ("text", "follows"),
+    [
+        ("SELECT AVG(dwell) FROM reads", True),
+        ("SELECT COUNT(*), SUM(dwell) AS s FROM reads WHERE article = 'a'", True),
+        ("SELECT AVG(ms) FROM reads", False),  # without bounds, as is the range of a row
+        ("SELECT STDDEV(dwell) FROM reads", False),
+        ("SELECT AVG(dwell) FROM reads LIMIT 1", False),
+    ],
+)
+def test_a_total_that_has_its_bounds_lacks_only_private(text: str, follows: bool) -> None:
+    rows = "CREATE TABLE reads AS SELECT i AS user_id, 'a' AS article, i % 9 AS dwell, i AS ms FROM range(3000) t(i)"
+    table = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"max": 600}})
+    session = session_on(shared(rows), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": table}))
+    with pytest.raises(dpsql.Refusal) as caught:
+        session.sql(text)
+    assert (caught.value.hint == "End the query with PRIVATE.") is follows
+    _, _, total = str(caught.value.hint).partition("Ask for a total: ")
+    assert len(session.sql(total or f"{text} PRIVATE")) == 1
+
+
+@pytest.mark.parametrize("text", ["SELECT artcle FROM reads", "SELECT upper(r.artcle), 1 FROM reads r"])
+def test_a_misspelt_column_of_rows_is_named(text: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over({"a": 9000}).sql(text)
+    assert caught.value.code == "not-private"
+    assert "There is no column artcle here. Did you mean article? Ask for" in str(caught.value.hint)
+    assert "SELECT article, " in str(caught.value.hint)

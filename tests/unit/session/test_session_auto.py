@@ -142,7 +142,7 @@ def test_explain_shows_the_candidates_and_why_one_won() -> None:
     assert "above group number 401" in facts["candidate limited_domain"]
     assert not any("top k" in value for value in facts.values())
     wide = shown(session, names(k=20))
-    assert "if each is in 40 groups" in wide["candidate weighted_gaussian"]
+    assert "if each unit is in 40 groups" in wide["candidate weighted_gaussian"]
     assert "candidate gaussian_histogram" not in wide
 
 

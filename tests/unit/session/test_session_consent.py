@@ -69,7 +69,7 @@ def refusal(session: Session, text: str, *, consent: bool | None = None) -> dpsq
     except (dpsql.Refusal, dpsql.BudgetExceeded) as error:
         found = error
     if found is not None:
-        assert found.code in {"consent", "unreachable", "budget-exceeded"}
+        assert found.code in {"consent", "unreachable", "budget-exceeded"}, found
         assert session.history.num_rows == before  # nothing was charged
     return found
 
@@ -115,6 +115,30 @@ def test_the_share_of_the_population_decides(text: str) -> None:
     five = math.floor(5 * need(text))
     assert refusal(session_over(five), text) is not None
     assert refusal(session_over(five + 1), text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT user_id FROM reads GROUP BY user_id TOP 1 PRIVATE",
+        "SELECT article, user_id::TEXT AS u FROM reads GROUP BY ALL TOP 1 PRIVATE",
+    ],
+)
+def test_groups_of_one_user_need_consent_at_any_price(text: str) -> None:
+    session = session_over(None, budget=dpsql.Budget(100, "1e-6"))
+    found = refusal(session, text)
+    assert found is not None
+    assert found.code == "consent"
+    assert "Each group is a single user" in found.reason
+    assert f"TOP 1 PRIVATE WITH (consent = true). These need fewer users, and no consent: {TOTAL}." in str(found.hint)
+    assert session.explain(text).warnings[0].startswith("Each group is a single user")
+    assert session.forecast(text).needs_consent
+    assert refusal(session, f"{text} WITH (consent = true)") is None
+
+
+def test_groups_of_listed_users_come_back_with_noise() -> None:
+    text = "SELECT user_id::TEXT FROM reads GROUP BY 1 TOP 1 PRIVATE WITH (domain = ['1', '2'])"
+    assert refusal(session_over(None), text) is None
 
 
 def test_without_a_population_nothing_changes() -> None:

@@ -427,3 +427,30 @@ def test_an_outer_select_computes_with_decimals() -> None:
     assert product == "c"
     assert twice == 2 * revenue
     assert answer.intervals().column_names == ["product", "twice", "low", "high"]
+
+
+SIGNED = {
+    "late - early": True,
+    "-price": True,
+    "price - 3": True,
+    "date_diff('day', early, late)": True,
+    "price": False,
+}
+
+
+@pytest.mark.parametrize("value", SIGNED)
+@pytest.mark.parametrize("name", ["SUM", "AVG", "MEDIAN", "STDDEV"])
+def test_bounds_that_a_hint_proposes_have_the_sign_of_the_values_and_work(name: str, value: str) -> None:
+    columns = "CREATE TABLE sales AS SELECT i AS id, 2.5::DOUBLE AS price, DATE '2026-01-01' AS early, early AS late"
+    policy = dpsql.Policy(budget=dpsql.Budget(1, 1e-6), tables={"sales": dpsql.PrivateTable("id", bounds={"rows": 2})})
+    with dpsql.connect(shared(f"{columns} FROM range(9) t(i)"), policy=policy, ledger=":memory:") as session:
+        with pytest.raises(dpsql.Refusal) as refused:
+            session.explain(f"SELECT {name}({value}) AS x FROM sales PRIVATE")
+        hint, low = refused.value.hint or "", -500 if SIGNED[value] else 0
+        written = hint.removeprefix("Write ").partition(", with your own")[0]
+        assert written.endswith(f" => ({low}, 500))")
+        assert session.explain(f"SELECT {written} AS x FROM sales PRIVATE").worst_items
+    assert "early" not in hint.partition(", with your own")[2]
+    assert "late" not in hint.partition(", with your own")[2]
+    if line := hint.partition("curator to add ")[2].partition("}")[0]:
+        assert ("min = -500" in line) == SIGNED[value]

@@ -318,7 +318,7 @@ def test_ranks_are_rounded_outwards(session: Session) -> None:
 
 def test_notes_and_json_say_what_bounds_a_quantile(session: Session) -> None:
     answer = session.sql(f"SELECT MEDIAN(dwell) AS m FROM visits {WITH}")
-    assert "each user weighs as at most 5 rows; 0 means at most 0, and 600 at least 600" in answer.bound_note
+    assert "each user weighs as at most 5 rows; an answer of 0 means at most 0, and 600 at least" in answer.bound_note
     assert "at most 47 rows from the wanted rank with probability 0.95" in answer.bound_note
     assert encode_answer(answer)["rows"] == [list(row) for row in answer.fetchall()]
     assert str(session.describe("SELECT MEDIAN(dwell) AS m, MEDIAN(price) AS p FROM visits PRIVATE").types) == str(

@@ -92,15 +92,15 @@ def test_the_first_rows_of_a_longer_answer_are_free(options: str, counts: bool) 
             assert first.fetchall() == whole.fetchall()[:k]
             assert first.measures == whole.measures  # with the noise that was drawn
             assert (first.receipt.k, first.receipt.answered, first.receipt.wanted) == (k, k, k)
-            assert first.receipt.reused == f"first {k} of an answer of 6 of {DAY}"
-            assert f"; first {k} of an answer of 6 of {DAY}" in str(first.receipt)
+            assert first.receipt.reused == f"first {k} of an answer of 6 groups from {DAY}"
+            assert f"; first {k} of an answer of 6 groups from {DAY}" in str(first.receipt)
 
 
 def test_explain_says_from_which_answer_it_comes() -> None:
     with opened() as session:
         session.sql(ask(12))
         assert facts(session, ask(5))["stored"] == (
-            f"first 5 of an answer of 12 of {DAY}; asking shows it and costs nothing"
+            f"first 5 of an answer of 12 groups from {DAY}; asking shows it and costs nothing"
         )
         assert "stored" not in facts(session, ask(13))
         assert session.forecast(ask(5)).cost == ""
@@ -111,7 +111,7 @@ def test_of_several_longer_answers_the_shortest_is_taken_and_of_equal_ones_the_n
     with opened() as session:
         for k in (12, 7, 9):
             session.sql(ask(k, f"{nameless}, reuse = false"))
-        assert ask_free(session, ask(5, nameless)).receipt.reused == f"first 5 of an answer of 7 of {DAY}"
+        assert ask_free(session, ask(5, nameless)).receipt.reused == f"first 5 of an answer of 7 groups from {DAY}"
         again = session.sql(ask(7, f"{nameless}, fresh = true"))
         assert ask_free(session, ask(5, nameless)).fetchall() == again.fetchall()[:5]
         own = session.sql(ask(5, f"{nameless}, reuse = false"))
@@ -259,7 +259,8 @@ def test_what_is_offered_is_taken_with_reuse_and_nothing_is_with_reuse_false() -
     with opened() as session:
         whole = session.sql(ask(6, options))
         assert facts(session, ask(3, options))["offered"] == (
-            f"first 3 of an answer of 6 of {DAY}: free, of another law than a new answer; WITH (reuse = true) takes it"
+            f"first 3 of an answer of 6 groups from {DAY}: free, of another law than a new answer; "
+            "WITH (reuse = true) takes it"
         )
         assert ask_free(session, ask(3, f"{options}, reuse = true")).fetchall() == whole.fetchall()[:3]
         assert not session.sql(ask(3, options)).receipt.replayed
@@ -307,7 +308,7 @@ def test_a_short_budget_names_what_is_offered_and_the_hint_works(form: str) -> N
         with pytest.raises(BudgetExceeded) as error:
             session.sql(texts[form].format(5))
         hint = error.value.hint
-        assert hint.startswith(f"For the first 5 of an answer of 6 of {DAY}, which is free, ")
+        assert hint.startswith(f"For the first 5 of an answer of 6 groups from {DAY}, which is free, ")
         assert "reuse = true" in hint
         followed = {
             "clause": "SELECT article FROM reads GROUP BY article TOP 5 PRIVATE "
@@ -337,7 +338,7 @@ def test_the_day_is_that_of_utc() -> None:
     own = seeded(session_on(shared(*values_rows(STRONG)), POLICY), 2)
     with at_time("2026-11-29T23:30:00-05:00", own) as session:
         session.sql(ask(6))
-        assert session.sql(ask(5)).receipt.reused == "first 5 of an answer of 6 of 2026-11-30"
+        assert session.sql(ask(5)).receipt.reused == "first 5 of an answer of 6 groups from 2026-11-30"
 
 
 def test_an_answer_of_partitions_or_of_quantiles_has_no_first_rows() -> None:
@@ -371,11 +372,11 @@ def test_the_total_of_an_answer_is_free() -> None:
         found = ask_free(session, TOTAL.format(""))
         assert found.fetchall() == [(total.value,)]
         assert [each.variance for each in found.measures] == [total.variance]  # type: ignore[union-attr]
-        assert found.receipt.reused == f"number of all users of an answer of 6 of {DAY}"
+        assert found.receipt.reused == f"number of all users of an answer of 6 groups from {DAY}"
         assert "legs" not in dict(found.receipt.details())
         ends = ask_free(session, TOTAL.format("").replace("PRIVATE", "PRIVATE WITH (intervals = true)")).fetchall()
         assert ends == [(total.value, *total.interval())]
-        named = f"number of all users of an answer of 6 of {DAY}"
+        named = f"number of all users of an answer of 6 groups from {DAY}"
         assert facts(session, TOTAL.format(""))["stored"] == f"{named}; asking shows it and costs nothing"
 
 
@@ -400,7 +401,7 @@ def test_a_total_with_more_noise_than_a_new_one_is_offered() -> None:
         assert total.variance > plan.spec.counts.variance
         reach, new = (ValueNoise(each.variance).reach(0.95) for each in (total, plan.spec.counts))
         assert facts(session, TOTAL.format(""))["offered"] == (
-            f"number of all users of an answer of 2 of {DAY}: free, ± {reach} where a new answer has ± {new}; "
+            f"number of all users of an answer of 2 groups from {DAY}: free, ± {reach} where a new answer has ± {new}; "
             "WITH (reuse = true) takes it"
         )
         taken = ask_free(session, f"{TOTAL.format('')} WITH (reuse = true)")
@@ -548,7 +549,7 @@ def test_a_filter_on_a_released_key_shows_its_number() -> None:
         for article, count in whole.fetchall():
             found = ask_free(session, TOTAL.format(f"WHERE article = '{article}'"))
             assert found.fetchall() == [(count,)]
-            assert found.receipt.reused == f"one group of an answer of 3 of {DAY}"
+            assert found.receipt.reused == f"one group of an answer of 3 groups from {DAY}"
             assert [each.variance for each in found.measures] == [whole.measures[0].variance]  # type: ignore[union-attr]
 
 
@@ -560,7 +561,7 @@ def test_listed_keys_come_in_the_order_of_the_stored_answer() -> None:
         text = ask(2, "reuse = true", where=f"WHERE article IN ({listed}, 'nowhere')", counts=True)
         found = ask_free(session, text)
         assert found.fetchall() == [rows[1], rows[3]]
-        assert found.receipt.reused == f"groups of a list of an answer of 4 of {DAY}"
+        assert found.receipt.reused == f"groups of a list of an answer of 4 groups from {DAY}"
         assert ask_free(session, text.replace("TOP 2", "TOP 1")).fetchall() == [rows[1]]
 
 
@@ -572,7 +573,8 @@ def test_the_sum_of_groups_has_the_noise_of_all_of_them() -> None:
         assert total.fetchall() == [(sum(row[2] for row in whole.fetchall()),)]
         assert total.measures[0].variance == len(whole) * measure.variance  # type: ignore[union-attr]
         assert (
-            total.receipt.reused == f"sum of 39 groups of an answer of 39 of {DAY}, with the bounds of a user in each"
+            total.receipt.reused == f"sum of 39 groups of an answer of 39 groups from {DAY}, "
+            "with the bounds of a user in each"
         )
         assert total.receipt.bounds == ""
         by_month = ask_free(

@@ -300,7 +300,9 @@ def test_a_condition_is_made_a_number_by_the_hint(call: str, proposed: str) -> N
 def test_the_hint_of_a_covariance_has_both_arguments() -> None:
     with pytest.raises(dpsql.Refusal, match="this is VARCHAR") as caught:
         session_over().sql("SELECT COVAR_POP(stars, page) AS v FROM visits PRIVATE")
-    assert "Write COVAR_POP(x, CAST(y AS DOUBLE))" in str(caught.value.hint)
+    written = "COVAR_POP(stars, CAST(page AS DOUBLE), contribution_bounds_per_row => (0, 500))"
+    assert f"Write {written}, if it is a number" in str(caught.value.hint)
+    assert session_over().explain(f"SELECT {written} AS v FROM visits PRIVATE").worst_items
 
 
 @pytest.mark.parametrize(

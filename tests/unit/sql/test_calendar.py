@@ -238,6 +238,19 @@ def test_the_hint_adds_the_bounds_that_are_missing(unit: str, bound: str) -> Non
     assert "[tables.reads.calendar] ts = {first = 2026-01-01, last = 2026-12-31}" in hint
 
 
+@pytest.mark.parametrize("column", ["ts", "d"])
+@pytest.mark.parametrize("year", ["year({})", "EXTRACT(YEAR FROM {})", "date_part('year', {})"])
+def test_a_year_in_where_bounds_its_calendar(column: str, year: str) -> None:
+    part, months = year.format(column), buckets("month(ts)", "ts >= '2028-01-01' AND ts < '2029-01-01'")
+    assert buckets(f"month({column})", f"{part} = 2028") == months == list(range(1, 13))
+    days = buckets(f"date_trunc('day', {column})", f"{part} = 2028")
+    assert (len(days), str(days[0])[:10], str(days[-1])[:10]) == (366, "2028-01-01", "2028-12-31")
+    assert len(buckets(f"date_trunc('day', {column})", f"{part} = 2028 AND {column} >= '2028-12-30'")) == 2
+    for where in (f"{part} = 0", f"{part} = 9999", f"{part} >= 2028", f"NOT {part} = 2028", f"{part} = 2028 OR TRUE"):
+        with pytest.raises(Refusal, match="a first and a last time"):
+            buckets(f"date_trunc('day', {column})", where)
+
+
 REFUSED = {
     "d|d >= '2026-01-01'": "a first and a last time",
     "d|TRUE": "d >= DATE '2026-01-01' AND d < DATE",

@@ -162,3 +162,84 @@ def test_an_aggregate_that_is_not_released_is_the_reason(call: str, parser: Eval
         refused = find_refusal(text, 0, parser)
         assert refused is not None
         assert refused.code in {"not-row-local", "aggregate"}
+
+
+BY_COUNTRY = f"SELECT country, {N} FROM reads GROUP BY country"
+FOLLOWED = [  # a statement, words of its hint, and the statement as the hint has it
+    (f"{BY_COUNTRY} ORDER BY n LIMIT 7 PRIVATE", "TOP 7 PRIVATE ORDER BY n,", f"{BY_COUNTRY} TOP 7 PRIVATE ORDER BY n"),
+    (
+        "SELECT country, COUNT(*) FROM reads GROUP BY country ORDER BY COUNT(*) LIMIT 7 PRIVATE",
+        "TOP 7 PRIVATE ORDER BY COUNT(*),",
+        "SELECT country, COUNT(*) FROM reads GROUP BY country TOP 7 PRIVATE ORDER BY COUNT(*)",
+    ),
+    (
+        f"{BY_COUNTRY} HAVING n < 9 ORDER BY n DESC LIMIT 7 PRIVATE",
+        "SELECT * FROM (... TOP 7 PRIVATE) AS t WHERE ...",
+        f"SELECT * FROM ({BY_COUNTRY} TOP 7 PRIVATE) AS t WHERE n < 9",
+    ),
+    *(
+        (
+            f"{BY_COUNTRY} TOP 7 PRIVATE {words}",
+            f"TOP 7 PRIVATE WITH ({option})",
+            f"{BY_COUNTRY} TOP 7 PRIVATE WITH ({option})",
+        )
+        for option in ("epsilon = 0.1", "epsilon = 0.1, mechanism = 'joint'")
+        for words in (f"WITH {option}", option, f"({option})")
+    ),
+    (
+        f"{BY_COUNTRY} TOP 7 PRIVATE WHERE dwell > 1",
+        "before GROUP BY",
+        f"{BY_COUNTRY.replace(' GROUP', ' WHERE dwell > 1 GROUP')} TOP 7 PRIVATE",
+    ),
+    (f"{BY_COUNTRY} TOP 7 PRIVAT", "Write TOP 7 PRIVATE.", f"{BY_COUNTRY} TOP 7 PRIVATE"),
+    (f"{BY_COUNTRY} PRIVATE TOP 7", "Write TOP 7 PRIVATE.", f"{BY_COUNTRY} TOP 7 PRIVATE"),
+    (f"{BY_COUNTRY} PRIVATE LIMIT 7", "Write TOP 7 PRIVATE,", f"{BY_COUNTRY} TOP 7 PRIVATE"),
+    (
+        BY_COUNTRY.replace("SELECT", "SELECT TOP 7"),
+        "Write TOP 7 PRIVATE.",
+        BY_COUNTRY.replace("SELECT", "SELECT TOP 7 PRIVATE"),
+    ),
+    (
+        f"{BY_COUNTRY.replace('SELECT', 'SELECT TOP 7')} PRIVATE",
+        "Write TOP 7 PRIVATE. Leave PRIVATE out at the end.",
+        BY_COUNTRY.replace("SELECT", "SELECT TOP 7 PRIVATE"),
+    ),
+    (f"{BY_COUNTRY} TOP 0 PRIVAT", "Write TOP 10 PRIVATE.", f"{BY_COUNTRY} TOP 10 PRIVATE"),
+    *(
+        (f"{BY_COUNTRY.replace(',', '')} {end}", "Write a comma behind country.", f"{BY_COUNTRY} {end}")
+        for end in ("TOP 7 PRIVATE", "ORDER BY n DESC LIMIT 7 PRIVATE")
+    ),
+    *(
+        (
+            f"{BY_COUNTRY.replace('GROUP', f'WHERE dwell > 1 AND {call} > 3 GROUP')} TOP 7 PRIVATE",
+            f"HAVING {call} >= 100.",
+            f"{BY_COUNTRY.replace('GROUP', 'WHERE dwell > 1 GROUP')} HAVING {call} >= 100 TOP 7 PRIVATE",
+        )
+        for call in ("COUNT(*)", "COUNT(DISTINCT user_id)", "SUM(dwell)")
+    ),
+    (
+        "SELECT month(ts) AS m, COUNT(*) FROM reads GROUP BY m ALL PRIVATE WITH (domain = [1, 2, -3])",
+        "domain = ['1', '2', '-3'].",
+        "SELECT month(ts) AS m, COUNT(*) FROM reads GROUP BY m ALL PRIVATE WITH (domain = ['1', '2', '-3'])",
+    ),
+    *(
+        (
+            f"SELECT {name}({column}) FROM reads PRIVATE",
+            f"Write {name}({value}, contribution_bounds_per_{of} => (0, {most}))",
+            f"SELECT {name}({value}, contribution_bounds_per_{of} => (0, {most})) FROM reads PRIVATE",
+        )
+        for name, of in (("AVG", "group"), ("SUM", "group"), ("STDDEV", "row"))
+        for column, value, most in (
+            ("article", "CAST(article AS DOUBLE)", 500),
+            ("ts", "date_diff('day', DATE '2026-01-01', ts)", 365),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "words", "written"), FOLLOWED)
+def test_a_hint_has_what_was_written_and_works(text: str, words: str, written: str, parser: EvaluatorParser) -> None:
+    refused = find_refusal(text, 0, parser)
+    assert refused is not None
+    assert words in (refused.hint or "")
+    assert find_refusal(written, 0, parser) is None

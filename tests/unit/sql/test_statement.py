@@ -447,6 +447,12 @@ def test_a_parameter_that_does_not_fit_is_refused(where: str, given: object, cod
     assert "\ud800" not in str(error)
 
 
+def test_a_parameter_that_is_misspelt_is_named() -> None:
+    error = error_of("SELECT country FROM reads WHERE country = :land GROUP BY country TOP 9 PRIVATE", {"lnd": "DE"})
+    assert error.place is not None
+    assert "The statement has no parameter 'lnd'." in str(error.hint)
+
+
 def test_minus_the_least_integer_does_not_overflow() -> None:
     text = "SELECT -? AS k FROM reads GROUP BY k TOP 9 PRIVATE"
     assert error_of(text, [-(2**63)]).code == "number"

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from support.duckdb_kit import run
 
+from dpsql.dialects import CsvFormat
 from dpsql.engines import Column, CsvFile
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
@@ -135,6 +136,20 @@ def test_a_value_is_never_told(door: Door, tmp_path: Path) -> None:
 def test_one_line_that_does_not_fit_refuses_the_file(door: Door, tmp_path: Path, text: str) -> None:
     refused(door, csv(tmp_path, "user_id,page\n" + text))
     refused(door, csv(tmp_path, "user_id,page\n" + '0,"x\ny"\n' * 200_000 + text))
+
+
+def test_the_hint_finds_the_line_that_does_not_fit(door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = "1;1.234,50;31.12.2025;a\n" * 9
+    (tmp_path / "visits.csv").write_text(f"id;amount;day;page\n{good}2;x;01.01.2026;b\n")
+    form = CsvFormat(delim=";", decimal_separator=",", thousands=".", dateformat="%d.%m.%Y", nullstr=("", "-"))
+    columns = [Column("id", "BIGINT"), Column("amount", "DECIMAL(9,2)"), Column("day", "DATE")]
+    hint = refused(door, CsvFile(tmp_path / "visits.csv", tuple(columns), form)).hint
+    first, second = hint.partition("break them: ")[2].split("; FROM")
+    with duckdb.connect() as connection:
+        assert len(connection.execute(first).fetchall()) == 9
+        found = connection.execute(f"SELECT line, column_name FROM {second}").fetchall()
+    assert found == [(11, "amount")]
 
 
 def test_the_rows_are_all_there_in_their_order(door: Door, tmp_path: Path) -> None:

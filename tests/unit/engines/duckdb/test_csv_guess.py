@@ -183,8 +183,8 @@ def test_later_rows_change_nothing_that_was_guessed(tmp_path: Path, name: str) -
     ("text", "words"),
     [
         ("user_id,d\n" + "3,01/02/2026\n" * 9, "which number is the day"),
-        ("user_id,v\n" + '3,"1,500"\n' * 9, "whether the comma is a decimal point"),
-        ("user_id;v\n" + "3;1.500\n" * 9, "whether the comma is a decimal point"),
+        ("user_id,v\n" + '3,"1,500"\n' * 9, "which sign is the decimal point"),
+        ("user_id;v\n" + "3;1.500\n" * 9, "which sign is the decimal point"),
         ("user_id,ts\n" + "3,2026-01-01T00:00:00+02:00\n" * 9, "offsets of these times are dropped"),
         ("user_id,ts\n3,2026-01-01T00:00:00+02:00\n3,2026-01-01T00:00:00-02:00\n", "converted to UTC"),
         ("user_id,d,e\n" + "3,31/01/2026,2026-01-31\n" * 9, "written otherwise"),
