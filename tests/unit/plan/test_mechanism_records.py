@@ -166,8 +166,8 @@ def test_one_record_offers_a_mechanism_everywhere(monkeypatch: pytest.MonkeyPatc
         "to",
         ["top_stable", "toy"],
     )
-    page = read_generator("sql_page", monkeypatch).losses()
-    assert "| `toy` | Return the first k of noisy counts, as the Gaussian histogram does. | no |" in page
+    page = read_generator("sql_page", monkeypatch).mechanisms()
+    assert "| `toy` | rho and delta, as of the Gaussian histogram | this test |" in page
 
 
 def test_auto_may_choose_it_as_soon_as_its_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
