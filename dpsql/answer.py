@@ -196,12 +196,12 @@ class Answer:
     __slots__ = (
         "__weakref__",
         "_advice",
-        "_computed",
         "_dated",
         "_promise",
         "_ratio_ends",
         "_rows",
         "_table",
+        "_values",
         "measures",
         "receipt",
     )
@@ -212,15 +212,14 @@ class Answer:
         receipt: Receipt,
         *,
         measures: Sequence[MeasureColumns] = (),
-        computed: Sequence[int] = (),
+        values: Sequence[int] = (),
         promise: Promise | None = None,
         advice: Advice | None = None,
     ) -> None:
         self._table = table
         self.receipt = receipt
         self.measures = tuple(measures)  # columns whose noise is known: counts and sums, then averages and spreads
-        # positions of further columns that are no keys: ends of intervals, and averages seen through an outer SELECT
-        self._computed = tuple(computed)
+        self._values = tuple(values)  # positions of columns that are no keys; those of the measures may be left out
         self._dated: Sequence[int] = ()  # positions of keys of which NULL is the group of rows that have no date
         self._promise = promise
         self._advice = Advice() if advice is None else advice
@@ -416,36 +415,65 @@ class Answer:
     def intervals(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `low` and `high`, between which the exact value lies with probability `level`.
 
-        They are of the first measure, and of the bounded count where there is `bounded_by`. Raises `UsageError` where
-        no counts were released, where they were made monotone, and for a level outside (0, 1).
+        They are of the first measure, and of the bounded count where there is `bounded_by`; without a measure of one
+        release, of the first ratio or value of a UNION ALL, at 95 % alone. Raises `UsageError` where no column has an
+        interval, where counts were made monotone, and for a level outside (0, 1).
 
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
         """
-        if not self.measures:
-            hint = "Select COUNT(DISTINCT <privacy unit>) to release counts; each costs one item."
-            raise UsageError("no-counts", "This answer released no counts.", hint=hint)
-        if self.measures[0].adjusted:
-            hint = "Ask again without monotone = true: that is the same release, and costs nothing."
-            raise UsageError(
-                "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
-            )
-        low, high = self._find_bounds(self.measures[0].columns[0], self.measures[0], level=level)
+        low, high = self.column_intervals(level)[self._find_first(level)]
         return self._table.select(self._list_keys()).append_column("low", low).append_column("high", high)
+
+    def _find_first(self, level: float) -> int:
+        """Return the position of the column whose intervals are those of the answer; raise where there is none."""
+        if self.measures and not self.measures[0].adjusted:
+            return self.measures[0].columns[0]
+        if self.measures:
+            hint = "Ask again without monotone = true: that is the same release, and costs nothing."
+            reason = "Intervals are those of the noisy counts as they were drawn."
+            raise UsageError("adjusted-counts", reason, hint=hint)
+        check_level(level)
+        if self._ratio_ends and level == LEVEL:
+            return min(self._ratio_ends)
+        reason = "This answer has keys alone, which are released as they are and have no intervals."
+        hint = "Leave intervals out. COUNT(DISTINCT <privacy unit>) in the select list adds counts, which are charged."
+        if self._ratio_ends:
+            reason = "Intervals of ratios, and of the rows of ROLLUP or UNION ALL, are known at 95 % alone."
+            hint = f"Leave the level out. At another level write WITH (intervals = {level}), or value_low(<ratio>)."
+        elif self._values:
+            reason = "No column of this answer is a count, sum, average, spread or ratio as it was released."
+            hint = (
+                "Leave intervals out: notes say how near a median is. The ends of what the outer SELECT computes from "
+                "are columns with WITH (intervals = true) in the private query, free."
+            )
+        raise UsageError("no-counts", reason, hint=hint)
 
     def _list_keys(self) -> list[int]:
         """Return the positions of the columns of keys."""
-        measured = {*self._computed, *(position for each in self.measures for position in each.columns)}
+        measured = {*self._values, *self._ratio_ends, *(at for each in self.measures for at in each.columns)}
         return [position for position in range(self._table.num_columns) if position not in measured]
 
     def column_intervals(self, level: float = 0.95) -> dict[int, tuple[pa.Array, pa.Array]]:
         """Return the ends of the intervals of every released column that has them, by the position of the column.
 
+        Ratios, and values of a UNION ALL, have them at 95 % alone.
+
         >>> [answer.columns[position] for position in answer.column_intervals()]
         ['n']
         """
         measures = {position: each for each in self.measures if not each.adjusted for position in each.columns}
-        return {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
+        found = {position: self._find_bounds(position, each, level=level) for position, each in measures.items()}
+        return found | ({at: self._type_ends(at) for at in self._ratio_ends} if level == LEVEL else {})
+
+    def _type_ends(self, position: int) -> tuple[pa.Array, pa.Array]:
+        """Return the ends of a column of ratios, whole numbers where its values are."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        low, high = (end.combine_chunks() for end in self._ratio_ends[position])
+        type_ = self._table.column(position).type
+        return (pc.floor(low).cast(type_), pc.ceil(high).cast(type_)) if pa.types.is_integer(type_) else (low, high)
 
     def _find_bounds(self, position: int, measure: MeasureColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
         """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
@@ -461,7 +489,7 @@ class Answer:
 
     def _with_intervals(self, level: float) -> pa.Table:
         """Return the table in which each released count is followed by its interval, unless the query selects that."""
-        self.intervals(level)  # raises where there are none
+        self._find_first(level)  # raises where there are none
         table, shown = self._table, dict(zip(self._table.column_names, self._table.columns, strict=True))
         # From the last column to the first: what is added behind a column moves none that is still to come.
         for position, ends in sorted(self.column_intervals(level).items(), reverse=True):
@@ -486,7 +514,7 @@ class Answer:
 
         from dpsql.display.released_table import Chart, draw_chart
 
-        shown = self.measures[0].columns[0]
+        shown = self._find_first(level)
         present = self._table.column(shown).is_valid()  # an average, or an outer SELECT, may have no value
         table, intervals = self._table.filter(present), intervals.filter(present)
         keys = intervals.columns[:-2]
@@ -624,7 +652,7 @@ class Answer:
             columns=columns,
             values=values,
             total=len(self),
-            measured=(*self._ratio_ends, *self._computed, *(at for each in measures for at in each.columns)),
+            measured=(*self._ratio_ends, *self._values, *(at for each in measures for at in each.columns)),
             dated=self._dated,
             ends=ends,
             barred=None if self.counts is None else self.counts.columns[0],

@@ -62,7 +62,7 @@ def build_answer(
     releases, receipts = list[planning.Release](), list[Receipt]()
     protected, explanations, warned = dict[tuple[str, str], None](), list[str](), list[str]()
     tables: list[pa.Table] = []
-    shows_noise = False
+    shows_noise = has_values = False
     for part in parts:
         plan, answer = part.plan, part.answer
         released = planning.unpack(plan, answer) if isinstance(answer, bytes) else answer
@@ -70,6 +70,7 @@ def build_answer(
         releases.append(released)
         tables.append(released.table)
         shows_noise |= bool(released.terms.noises)
+        has_values |= bool(released.terms.noises or plan.query.quantiles)
         receipts.append(_build_receipt(part, released, own=own, balance=balance))
         if released.stopped_at_bottom:
             explanations.append(
@@ -83,14 +84,12 @@ def build_answer(
     query = replace(parts[0].plan.query, protected=tuple(protected))
     periods = None if balance.calendar is None else balance.calendar.periods
     table, ratio_ends = view.compute(tables, own.evaluator)
-    measures, computed = list[MeasureColumns](), list[int]()
-    if shows_noise:
-        measures, computed = _describe_measures(view, parts, releases=releases, table=table)
+    measures = _describe_measures(view, parts, releases=releases, table=table) if shows_noise else []
     shown = Answer(
         table,
         receipts[0] if len(receipts) == 1 else _combine(receipts, parts, releases=releases, own=own),
         measures=measures,
-        computed=computed,
+        values=view.values if has_values else (),
         promise=Promise(query.unit_name, query.holders, balance.granted, periods, balance.limit),
         advice=Advice(" ".join(filter(None, [*explanations, view.stored_note])), tuple(warned)),
     )
@@ -192,19 +191,15 @@ def _build_receipt(
 
 def _describe_measures(
     view: View, parts: Sequence[AnswerPart], *, releases: Sequence[planning.Release], table: pa.Table
-) -> tuple[list[MeasureColumns], list[int]]:
-    """Return the columns of the measures that an answer shows, with their noise, and further columns without keys."""
-    counts, averages, computed = list[MeasureColumns](), list[MeasureColumns](), list[int]()
+) -> list[MeasureColumns]:
+    """Return the columns of the measures that an answer shows, with their noise."""
+    counts, averages = list[MeasureColumns](), list[MeasureColumns]()
     for at, (part, released) in enumerate(zip(parts, releases, strict=True)):
         shown, around = view.find_columns(at, part.plan.query), table if view.has_outer_select else None
         counts += _describe_counts(part.plan, shown.measures, released=released)
-        if shown.computed:
-            averages += _describe_averages(part.plan, shown.averages, released=released, table=around)
-            averages += _describe_spreads(part.plan, shown.spreads, released=released, table=around)
-        computed += shown.computed
-    taken = {position for each in averages for position in each.columns}
-    measures = counts + averages
-    return measures, [position for position in computed if measures and position not in taken]
+        averages += _describe_averages(part.plan, shown.averages, released=released, table=around)
+        averages += _describe_spreads(part.plan, shown.spreads, released=released, table=around)
+    return counts + averages
 
 
 def _describe_counts(

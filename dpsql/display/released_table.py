@@ -75,6 +75,11 @@ class ReleasedTable:
         grouped = grouped and at in self.measured
         return [(format_number(each, grouped=grouped), "") for each in values]
 
+    @property
+    def bar_head(self) -> str:
+        """Name of the column that the bars are of; "" where they are right of it."""
+        return "" if self.barred in {None, len(self.columns) - 1} else self.columns[self.barred or 0].name
+
     def list_bars(self) -> list[Bar | None]:
         """Return the bar of each row, in whole numbers, None where there is no value; empty where none are drawn."""
         if self.barred is None:
@@ -121,6 +126,7 @@ def released_html(released: ReleasedTable, cost: Cost) -> str:
             total=released.total,
             longest=_PUBLIC if loss is None else _PRIVATE,
             bars=released.list_bars(),
+            bar_head=released.bar_head,
             meters=meters,
             notes=[*released.legend, *cost.notes],
             details=cost.details,
@@ -161,7 +167,7 @@ def terminal_table(released: ReleasedTable) -> Table:
             level = "±"
     bars = released.list_bars()
     if bars:
-        table.add_column("", no_wrap=True)
+        table.add_column(escape(released.bar_head), no_wrap=True)
     longest = max((_find_ends(bar)[1] for bar in bars if bar is not None), default=1)
     for rank, row in enumerate(zip(*columns, strict=True), start=1):
         bar = bars[rank - 1] if bars else None
@@ -227,9 +233,10 @@ def draw_chart(chart: Chart, axes: Axes | None) -> Axes:
     width = max(20, int(axes.get_window_extent().width / axes.figure.dpi / 0.8 * _PER_INCH))
     measured = f"{cut(chart.measure, _MAX_LABEL)} ({100 * chart.level:g} % intervals)"
     below = "\n".join(line for note in notes for line in textwrap.wrap(note, width))
-    axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
+    across = cut(chart.key, _MAX_LABEL) if chart.times else measured
+    axes.set_xlabel(f"{across}\n{below}".rstrip(), fontsize="small", parse_math=False)
     if chart.times:
-        axes.set_ylabel(cut(chart.measure, _MAX_LABEL), parse_math=False)
+        axes.set_ylabel(measured, parse_math=False)
     title = cut(chart.measure, _MAX_LABEL) + (f" by {cut(chart.key, _MAX_LABEL)}" if chart.key else "")
     axes.set_title(title, loc="left", parse_math=False, pad=14)
     axes.spines[["top", "right"]].set_visible(False)
@@ -237,10 +244,12 @@ def draw_chart(chart: Chart, axes: Axes | None) -> Axes:
 
 
 def _draw_bars(chart: Chart, axes: Axes) -> None:
-    """Draw a bar for each row, the first on top, its interval, and the count to the right of both."""
+    """Draw a bar for each row, the first on top, its interval, and the value to the right of both."""
     shown = min(len(chart.labels), _MAX_BARS)
-    places, counts = range(shown), [max(0, count) for count in chart.counts[:shown]]
     low, high = chart.low[:shown], chart.high[:shown]
+    # A noisy count below 0 is outside of its interval: its bar ends where that does.
+    bounded = zip(chart.counts[:shown], low, high, strict=True)
+    places, counts = range(shown), [min(max(count, start), end) for count, start, end in bounded]
     axes.barh(places, counts, color=BAR, height=0.7, zorder=2)
     ends = [[count - end for count, end in zip(counts, low, strict=True)]]
     ends.append([end - count for count, end in zip(counts, high, strict=True)])
@@ -249,7 +258,7 @@ def _draw_bars(chart: Chart, axes: Axes) -> None:
     for place, count, end in zip(places, chart.counts, high, strict=False):
         axes.annotate(
             f"{count:,.2f}" if isinstance(count, float) else f"{count:,}",
-            (end, place),
+            (max(0, end), place),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
@@ -257,7 +266,9 @@ def _draw_bars(chart: Chart, axes: Axes) -> None:
         )
     axes.set_yticks(places, [cut(label, _MAX_LABEL) for label in chart.labels[:shown]], parse_math=False)
     axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)
-    axes.set_xlim(0, max([*high, chart.threshold or 0, 1]) * 1.12)  # room for the counts
+    left, right = min([*low, 0]), max([*high, chart.threshold or 0, 0])
+    right = right if right > left else 1
+    axes.set_xlim(left * 1.04, right + (right - left) * 0.12)  # room for the values
     if chart.threshold is not None:
         axes.axvline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=1)
         _name_threshold(chart.threshold, axes, place=(chart.threshold, 1.0), align=("center", "bottom"))
@@ -269,7 +280,8 @@ def _draw_line(chart: Chart, axes: Axes) -> None:
     times, counts, low, high = (list(column) for column in zip(*rows, strict=True))
     axes.fill_between(times, low, high, color=BAR, alpha=0.3, linewidth=0, zorder=1)
     axes.plot(times, counts, color=BAR, marker="o", markersize=4, zorder=2)
-    axes.set_ylim(0, max([*high, chart.threshold or 0, 1]) * 1.08)
+    left, right = min([*low, 0]), max([*high, chart.threshold or 0, 0])
+    axes.set_ylim(left * 1.08, (right if right > left else 1) * 1.08)
     axes.tick_params(axis="x", rotation=30)
     if chart.threshold is not None:
         axes.axhline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=0)

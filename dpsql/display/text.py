@@ -356,8 +356,8 @@ class SheetColumn:
 class Sheet:
     """Content of a table, all of it released or public: `rows` are the first of `total`, as text.
 
-    `bars` has one bar for each row, or is empty. The meters and `details` are shown on demand. A cell has at most
-    `longest` characters.
+    `bars` has one bar for each row, or is empty, and `bar_head` is the head of their column. The meters and `details`
+    are shown on demand. A cell has at most `longest` characters.
     """
 
     caption: str
@@ -365,6 +365,7 @@ class Sheet:
     rows: Sequence[Sequence[str]]
     total: int
     bars: Sequence[Bar | None] = ()
+    bar_head: str = ""
     longest: int = 200
     meters: Sequence[Meter] = ()
     notes: Sequence[str] = ()
@@ -387,7 +388,8 @@ def sheet_html(sheet: Sheet) -> str:
     for column in columns:
         aligned = {"class": "dpsql-number"} if column.is_number else {}
         heads.append(element("th", {"scope": "col", **aligned}, _isolate(column.name)))
-    heads += [element("td", {"aria-hidden": "true"})] if sheet.bars else []
+    head_of_bars = [_isolate(sheet.bar_head)] if sheet.bar_head else []
+    heads += [element("td", {"aria-hidden": "true"}, *head_of_bars)] if sheet.bars else []
     body = []
     longest = max((max(bar.count, bar.high or 0) for bar in sheet.bars if bar is not None), default=1)
     for at, row in enumerate(rows):

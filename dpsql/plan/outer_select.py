@@ -142,27 +142,23 @@ class ShownColumns:
     """Columns of a view that are outputs of one private query, unchanged, by what is shown there.
 
     `measures` has the columns of each measure, by its number in the planned query; `averages` those of each pair of sum
-    and count, and `spreads` those of each statistic of spread, without its name. `computed` are the columns that are
-    averages, statistics or ends of intervals.
+    and count, and `spreads` those of each statistic of spread, without its name.
     """
 
     measures: dict[int, tuple[int, ...]]
     averages: dict[tuple[int, int], tuple[int, ...]]
     spreads: dict[Output, tuple[int, ...]]
-    computed: tuple[int, ...]
 
 
 def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
     """Return what is shown in the columns that are outputs of a private query, as it is planned."""
-    found = ShownColumns({}, {}, {}, ())
-    computed = list[int]()
+    found = ShownColumns({}, {}, {})
     for column, output in outputs:
         if not output.is_measure:
             continue
         if output.divisor is None and output.end is None:
             found.measures[output.measure] = (*found.measures.get(output.measure, ()), column)
             continue
-        computed.append(column)
         if output.end is not None or output.divisor is None:
             continue
         if output.statistic is not None:
@@ -171,7 +167,7 @@ def find_columns(outputs: Iterable[tuple[int, Output]]) -> ShownColumns:
         else:
             pair = output.measure, output.divisor
             found.averages[pair] = (*found.averages.get(pair, ()), column)
-    return replace(found, computed=tuple(computed))
+    return found
 
 
 def find_dated(query: PrivateQuery) -> tuple[int, ...]:
@@ -212,6 +208,11 @@ class ResultView:
     def is_empty(self) -> bool:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return is_empty_by_text(self.inners[0])
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Columns that are released values, and so no keys."""
+        return tuple(at for at, output in enumerate(self.inners[0].outputs) if output.key is None)
 
     def find_columns(self, _: int, planned: PrivateQuery) -> ShownColumns:
         """Return what the columns show of the private query as `planned`."""
@@ -255,6 +256,11 @@ class OuterSelectView:
     def is_empty(self) -> bool:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return self.query.is_empty or (bool(self.inners) and all(map(is_empty_by_text, self.inners)))
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Columns that are released values or computed from them, and so no keys."""
+        return self.query.values
 
     def find_columns(self, inner: int, planned: PrivateQuery) -> ShownColumns:
         """Return what the columns show, unchanged, of private query `inner` as `planned`."""

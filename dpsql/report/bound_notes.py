@@ -19,6 +19,7 @@ from dpsql.plan.mechanisms.quantiles import (
     DrawnQuantiles,
     QuantilesPlan,
     describe_between,
+    describe_fewest,
     describe_rank,
     format_value,
     name_quantile,
@@ -27,7 +28,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, describe_noise, name_measure
 from dpsql.sql.ir.measures import MOST_STEPS, Aggregate, Measure, Quantile, is_presence
 from dpsql.sql.ir.statements import Output, PrivateQuery
-from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Family, Literal, split_conjuncts, strip_casts
+from dpsql.sql.ir.tree import Call, Case, Cast, ColumnRef, Expression, Family, Literal, split_conjuncts, strip_casts
 from dpsql.sql.syntax.computed import is_measure_name
 
 _BOTH = "higher or lower"
@@ -66,11 +67,15 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
         measures = [measure for measure in measures if measure not in of_spreads]
     limits = [measure for measure in measures if measure.bounds is not None]
     coupled = _list_coupled(query, measures)
+    certain = _count_certain_rows(query) if limits or coupled else math.inf
+    if certain < math.inf:  # what cuts no row is not said to
+        coupled = [each for each in coupled if not all(_is_whole(one, certain) for one in each)]
     together = {measure for each in coupled for measure in each}
     # a measure that an average shares may be released beside it as well
     shown = [query.measures[output.measure] for output in query.outputs if output.is_measure and output.divisor is None]
     alone = [each for each in limits if each not in together or (each.weight is None and each in shown)]
     alone = [each for each in alone if each in shown or each != query.measures[0]]  # one that ranks, and no more
+    alone = [each for each in alone if certain == math.inf or not _is_whole(each, certain)]
     unit, found = unit_noun(query.unit_name), list[str]()
     if bounded_by is not None:
         groups = "1 group" if bounded_by == 1 else f"{bounded_by} groups"
@@ -85,6 +90,25 @@ def describe_bounds(query: PrivateQuery, bounded_by: int | None) -> str:
     found += _merge(_describe_set(query, each, unit=unit) for each in coupled)
     found += _merge(spreads)
     return "; ".join(found)
+
+
+def _count_certain_rows(query: PrivateQuery) -> float:
+    """Return how many rows a unit has in one group by the text alone, such as 1 where a subquery groups by the unit."""
+    from dpsql.plan.measures.rows import TableRows, count_rows, list_scans_of_rows
+
+    units = dict(query.protected)
+    tables = {path: TableRows(name, math.inf, units[name]) for path, name in query.private_tables if name in units}
+    if any(scan.path not in tables for scan in list_scans_of_rows(query.body.source)):
+        return math.inf  # rows of a public table may repeat those of a unit
+    grouped = frozenset((key.relation, key.name) for key in query.keys if isinstance(key, ColumnRef))
+    return count_rows(query.body.source, tables, grouped=grouped).total
+
+
+def _is_whole(measure: Measure, certain: float) -> bool:
+    """Say whether no unit has more rows or values than a measure counts, so that it cuts nothing."""
+    if measure.aggregate is Aggregate.SUM:  # of constants, as in a share, a sum is a number of rows
+        return measure.stated is None and certain <= 1 and _find_range(measure) is None
+    return measure.bounds is not None and certain <= measure.row_bounds.high
 
 
 def _list_coupled(query: PrivateQuery, measures: Sequence[Measure]) -> list[tuple[Measure, ...]]:
@@ -315,18 +339,30 @@ def describe_quantiles(plan: Plan, released: Release) -> str:
     found = list[str]()
     for drawn in own.drawn:
         found += _describe_drawn(plan, drawn, released=released)
-    users = plural(unit_noun(plan.query.unit_name))
-    return "; ".join([*found, f"NULL: too few {users} to tell"])
+    units, scale = plural(unit_noun(plan.query.unit_name)), _find_scale(plan, released)
+    needs = max((each for drawn in own.drawn for each in drawn.mechanisms), key=lambda each: each.fewest_rows)
+    found.append(describe_fewest(needs, units=units, scale=scale))
+    shown = (at for at, output in enumerate(plan.query.outputs) if output.quantile is not None)
+    if any(released.table.column(at).null_count for at in shown) and any(
+        each.rows > 1 for each in plan.query.quantiles
+    ):
+        found.append("max_rows_contributed = 1 in WITH (...) needs fewer")
+    return "; ".join(found)
+
+
+def _find_scale(plan: Plan, released: Release) -> float:
+    """Return by what the errors of an answer that was drawn on other terms differ from those of the plan."""
+    return float(plan.epsilon.value / released.terms.epsilon.value)
 
 
 def _describe_drawn(plan: Plan, drawn: DrawnQuantiles, *, released: Release) -> Iterator[str]:
     """Yield the words about quantiles of the same rows: each error of the rank, then what all of them share."""
     quantiles = [plan.query.quantiles[at] for at in drawn.numbers]
     first, unit = quantiles[0], unit_noun(plan.query.unit_name)
-    scale = float(plan.epsilon.value / released.terms.epsilon.value)  # of an answer that was drawn on other terms
+    scale = _find_scale(plan, released)
     fewest = _count_fewest(plan, first, released=released)
     for quantile, mechanism in zip(quantiles, drawn.mechanisms, strict=True):
-        words = describe_rank(quantile, mechanism, scale=scale)
+        words = describe_rank(mechanism, scale=scale)
         if fewest is not None and fewest > 0:
             groups = " in each group" if plan.query.keys else ""
             between = _find_quantiles(quantile, mechanism, rows=fewest, scale=scale)

@@ -3,14 +3,15 @@
 The policy bounds the rows of one unit in each private table. A join pairs rows of one unit, so the numbers of both
 sides are multiplied; a row of a public table belongs to no unit, and counts as one. Semi joins, IN and EXISTS keep
 rows and make none. UNION adds the rows of its sides. A subquery that groups has at most as many rows as it reads, and
-one for each unit where it groups by the unit alone. Where it groups by other keys too, a group of the query that has
-one value of each of them has one row of each unit.
+one for each unit where it groups by the unit alone; QUALIFY row_number() OVER (PARTITION BY unit) <= k leaves k. Where
+it groups by other keys too, a group of the query that has one value of each of them has one row of each unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from dpsql.sql.ir.tree import (
     Call,
@@ -24,7 +25,9 @@ from dpsql.sql.ir.tree import (
     Numbered,
     Relation,
     Scan,
+    Window,
     is_aggregate,
+    split_conjuncts,
     strip_casts,
     walk,
 )
@@ -72,7 +75,9 @@ def count_rows(
             fixed = tuple(each for at, each in enumerate(relation.outputs, 1) if (relation.number, f"c{at}") in grouped)
             columns = frozenset((each.relation, each.name) for each in fixed if isinstance(each, ColumnRef))
             inner = count_rows(relation.body.source, tables, grouped=columns)
-            total = 1 if _is_one_row(relation, tables, fixed=fixed) else inner.total
+            total = (
+                1 if _is_one_row(relation, tables, fixed=fixed) else min(inner.total, _count_first(relation, tables))
+            )
             return Rows(total, {**inner.with_row, relation.number: 1})
         case Combined():
             return _combine(relation, tables)
@@ -153,6 +158,22 @@ def _is_one_row(relation: Derived, tables: Mapping[tuple[str, ...], TableRows], 
     return any(_is_unit(key, relation, tables=tables) for key in keys) and all(
         isinstance(key, Literal) or key in fixed or _is_unit(key, relation, tables=tables) for key in keys
     )
+
+
+def _count_first(relation: Derived, tables: Mapping[tuple[str, ...], TableRows]) -> Count:
+    """Return how many rows of one unit a condition on row_number() OVER (PARTITION BY unit) leaves at most."""
+    source, found = relation.body.source, list[Count]([inf])
+    if not isinstance(source, Derived):
+        return inf
+    for condition in split_conjuncts(relation.body.where):
+        match condition:
+            case Call(function="=" | "<=" | "<" as sign, arguments=(ColumnRef() as column, Literal(value=int(most)))):
+                ranked = source.outputs[int(column.name[1:]) - 1] if column.relation == source.number else None
+                if not isinstance(ranked, Window) or ranked.function != "row_number" or not ranked.partition:
+                    continue
+                if all(_is_unit(each, source, tables=tables) for each in ranked.partition):
+                    found.append({"=": 1, "<=": max(1, most), "<": max(1, most - 1)}[sign])
+    return min(found)
 
 
 def list_keys(relation: Derived) -> tuple[Expression, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil, log10
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 MOST_BINS, MOST_BINS_IN_ALL = 1_024, 10**6
 _FEWEST_BINS = 16
-_EXAMPLE = 100  # rows of an example, or more
 _LISTED = frozenset([Family.TEXT, Family.INTEGER, Family.BOOLEAN])  # keys that a statement names on every engine
 _STATED = re.compile(r" ?, ?contribution_bounds_per_row ?=> ?\([^)]*\)", re.IGNORECASE)
 _SAMPLES: dict[Family, str | int] = {Family.TEXT: "a", Family.INTEGER: 1, Family.BOOLEAN: True}
@@ -135,22 +134,18 @@ def describe_quantile(quantile: Quantile, mechanism: ExponentialQuantile, *, bin
     counted = "1 row" if quantile.rows == 1 else f"{quantile.rows:,} rows"
     return (
         f"one of {bins.count:,} bins from {format_value(first)} to {format_value(last)}; a unit weighs as at most "
-        f"{counted}; {describe_rank(quantile, mechanism)}; NULL: too few users to tell, likely below about "
-        f"{mechanism.fewest_rows:,.0f} rows"
+        f"{counted}; {describe_rank(mechanism)}; {describe_fewest(mechanism, units='users')}"
     )
 
 
-def describe_rank(quantile: Quantile, mechanism: ExponentialQuantile, *, scale: float = 1.0) -> str:
-    """Return how far the answer is from the wanted rank, in rows, and for an example in quantiles.
+def describe_rank(mechanism: ExponentialQuantile, *, scale: float = 1.0) -> str:
+    """Return how far the answer is from the wanted rank, in rows: `scale` times the error of the mechanism."""
+    return f"at most {ceil(mechanism.rank_error() * scale):,} rows from the wanted rank with probability 0.95"
 
-    The error is `scale` times that of the mechanism.
-    """
-    reach = ceil(mechanism.rank_error() * scale)
-    example = max(10 ** ceil(log10(10 * reach)), _EXAMPLE)
-    return (
-        f"at most {reach:,} rows from the wanted rank with probability 0.95; of {example:,} rows, for example, "
-        f"{describe_between(quantile.wanted, Fraction(reach, example))}"
-    )
+
+def describe_fewest(mechanism: ExponentialQuantile, *, units: str, scale: float = 1.0) -> str:
+    """Return what NULL means."""
+    return f"NULL: too few {units} to tell, likely below about {mechanism.fewest_rows * scale:,.0f} rows"
 
 
 def describe_between(wanted: Fraction, reach: Fraction) -> str:

@@ -33,7 +33,7 @@ from typing import cast
 from dpsql.sql.analysis.measure_forms import couple_measures, is_released_number
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.literals import fill_unbound
-from dpsql.sql.ir.statements import OutputMeasure, PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import BIGINT, DOUBLE, NULL, TEXT, Family, Literal, Type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
@@ -62,13 +62,17 @@ _MAX_PASSES = 10  # aliases of aliases
 
 @dataclass(frozen=True, slots=True)
 class OuterColumn:
-    """A column of a relation that is called `table`, which may be an `output` of a private query, both from 0."""
+    """A column of a relation that is called `table`, which may be an `output` of a private query, both from 0.
+
+    A column that `is_value` is a released value or computed from one, and so no key.
+    """
 
     table: str
     name: str
     type: Type | None = None
     inner: int | None = None
     output: int = 0
+    is_value: bool = False
 
     @property
     def computed(self) -> OuterColumn:
@@ -90,9 +94,13 @@ class OuterColumns:
 
     def list_query(self, node: Tree, ctes: CTEs) -> list[OuterColumn] | None:
         """Return the columns of a query, in order; None where they are not known."""
+        ctes = enter_ctes(node, ctes)
+        if (sides := list_sides(node)) is not None:
+            listed = [self.list_query(side, ctes) for side in sides]
+            known = [each for each in listed if each is not None and len(each) == len(listed[0] or ())]
+            return [_unite(column) for column in zip(*known, strict=True)] if len(known) == len(sides) else None
         if read_kind(node) != "SELECT_NODE":
             return None
-        ctes = enter_ctes(node, ctes)
         below = self.list_relation(cast("Tree", node["from_table"]), ctes)
         found = list[OuterColumn]()
         for item in cast("list[Tree]", node["select_list"]):
@@ -103,8 +111,11 @@ class OuterColumns:
                 found += [each for each in below if table in {"", each.table}]
                 continue
             column = find_column(item, below or ())
+            if column is None:
+                parts = (find_column(each, below or ()) for each in walk_tree(item))
+                column = OuterColumn("", "", is_value=any(each is not None and each.is_value for each in parts))
             name = str(item.get("alias") or "") or (_read_names(item)[-1] if _read_names(item) else "")
-            found.append(replace(column or OuterColumn("", name), name=name))
+            found.append(replace(column, name=name))
         return found if is_row_for_row(node) else [each.computed for each in found]
 
     def list_relation(self, relation: Tree, ctes: CTEs) -> list[OuterColumn] | None:
@@ -146,15 +157,21 @@ class OuterColumns:
             return None if found is None else _rename(found, names)
         if (inner := self.find_inner(relation)) is not None:
             typed = enumerate(zip(self.inners[inner].outputs, self.inners[inner].output_types, strict=True))
-            return [OuterColumn("", output.name, type_, inner, at) for at, (output, type_) in typed]
+            return [OuterColumn("", out.name, type_, inner, at, out.key is None) for at, (out, type_) in typed]
         table = self.public.get(name)
         return None if table is None else [OuterColumn("", *column) for column in table.columns]
 
-    def find_measures(self, node: Tree) -> Iterator[OutputMeasure]:
-        """Yield which columns of a whole SELECT are released ones, unchanged, a row for a row."""
-        for at, column in enumerate(self.list_query(node, {}) or ()):
-            if column.inner is not None:
-                yield OutputMeasure(at, column.inner, column.output)
+
+def list_sides(node: Tree) -> list[Tree] | None:
+    """Return the queries whose rows are those of a UNION ALL; None for any other node."""
+    is_union = read_kind(node) == "SET_OPERATION_NODE" and node.get("setop_type") == "UNION" and node.get("setop_all")
+    return cast("list[Tree]", node.get("children") or [node["left"], node["right"]]) if is_union else None
+
+
+def _unite(columns: Sequence[OuterColumn]) -> OuterColumn:
+    """Return the column of a UNION ALL that has the values of several columns."""
+    type_ = columns[0].type if len({each.type for each in columns}) == 1 else None
+    return OuterColumn("", columns[0].name, type_, is_value=any(each.is_value for each in columns))
 
 
 def find_column(node: Tree, columns: Iterable[OuterColumn]) -> OuterColumn | None:
@@ -215,7 +232,8 @@ def enter_ctes(node: Tree, ctes: CTEs) -> CTEs:
 
 def _add_cte(cte: Tree, ctes: CTEs) -> CTEs:
     value = cast("Tree", cte["value"])
-    is_known = read_kind(cast("Tree", value["query_node"])) == "SELECT_NODE"
+    node = cast("Tree", value["query_node"])
+    is_known = read_kind(node) == "SELECT_NODE" or list_sides(node) is not None
     return {**ctes, ascii_lower(str(cte["key"])): (value, ctes) if is_known else None}
 
 

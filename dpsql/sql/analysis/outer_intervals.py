@@ -30,6 +30,8 @@ from dpsql.sql.analysis.outer_columns import (
     is_plain_star,
     is_row_for_row,
     list_arguments,
+    list_ctes,
+    list_sides,
     read_kind,
     unwrap,
     walk_outputs,
@@ -127,8 +129,9 @@ def _replace_calls(
             raise Refusal("interval-end", reason, hint=hint, place=place)
         source, at = measure
         output, is_high = found[source.inner].outputs[at], function in HIGH_ENDS
-        hidden = f"{'high' if is_high else 'low'} of {output.name}{_HIDDEN}"
-        end = IntervalEnd(is_high, levels[source.inner])
+        at_level = f" at {call[_ADDED]}" if _ADDED in call else ""
+        hidden = f"{'high' if is_high else 'low'} of {output.name}{at_level}{_HIDDEN}"
+        end = IntervalEnd(is_high, cast("float", call.get(_ADDED, levels[source.inner])))
         found = _add_end(found, source.inner, end=replace(output, name=hidden, end=end))
         alias = call["alias"] or f"{function}({output.name})"
         column = {**_column(source.name, hidden, alias=str(alias)), **_place(call)}
@@ -139,42 +142,139 @@ def _replace_calls(
 
 
 def add_ratio_ends(node: Tree, columns: OuterColumns) -> tuple[int, ...]:
-    """Add the ends of the 95 % intervals of the ratios that a query shows, for tables that people read.
+    """Add the ends of the 95 % intervals of the ratios that a query shows, and of all measures of a UNION ALL.
 
-    Returns the columns of these ratios, counted from the right, from -1, where a star is before them. Two columns for
+    Returns the columns of these values, counted from the right, from -1, where a star is before them. Two columns for
     each, its low and its high end, are behind all others; `add_interval_ends` then writes what they are. Of a SELECT
-    that makes groups of its rows, or is one side of a set operation, none are added.
+    that makes groups of its rows none are added, nor of any other set operation.
     """
-    modifiers = cast("list[Tree]", node.get("modifiers") or [])
-    terms = [term for each in modifiers for term in cast("list[Tree]", each.get("orders") or [])]
+    if _orders_by_all(node):
+        return ()
+    union = node if list_sides(node) is not None else _inline_union(node)
+    if union is not None:
+        return _add_union_ends(node, union, columns=columns)
     if read_kind(node) != "SELECT_NODE" or not is_row_for_row(node):
         return ()
-    if any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms):  # ORDER BY ALL
-        return ()
+    items = cast("list[Tree]", node["select_list"])
+    stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
+    found = [
+        (at, ends)
+        for at, ends in _find_ends(node, columns, ctes=enter_ctes(node, {})).items()
+        if not stars or at < stars[0] or at > stars[-1]
+    ]
+    number = len(items)
+    items += [end for _, ends in found for end in ends]
+    return tuple(at if not stars or at < stars[0] else at - number for at, _ in found)
+
+
+def _orders_by_all(node: Tree) -> bool:
+    modifiers = cast("list[Tree]", node.get("modifiers") or [])
+    terms = [term for each in modifiers for term in cast("list[Tree]", each.get("orders") or [])]
+    return any(cast("Tree", term["expression"]).get("class") == "STAR" for term in terms)
+
+
+def _find_ends(node: Tree, columns: OuterColumns, *, ctes: CTEs, of_measures: bool = False) -> dict[int, list[Tree]]:
+    """Return the ends of the ratios of a SELECT, and of its measures if wanted, by the numbers of their items."""
     items = cast("list[Tree]", node["select_list"])
     bare = [(at, _strip_rounding(item)) for at, item in enumerate(items)]
-    quotients = [(at, item) for at, item in bare if item.get("function_name") == "/"]
-    stars = [at for at, item in enumerate(items) if item.get("type") == "STAR"]
-    sources = list(_list_sources(node, "from_table", columns=columns, ctes=enter_ctes(node, {}))) if quotients else []
-    found, added = list[int](), list[Tree]()
-    for at, item in quotients:
-        ends = [
-            {**write_call(item, name, {**deepcopy(item), "alias": ""}), _ADDED: _LEVEL}
-            for name in ("value_low", "value_high")
-        ]
-        quotient = _find_quotient(node, ends[0], sources=sources, inners=columns.inners)
-        is_known = not stars or at < stars[0] or at > stars[-1]
-        if quotient is None or not is_known:
+    bare = [(at, item) for at, item in bare if of_measures or item.get("function_name") == "/"]
+    sources = list(_list_sources(node, "from_table", columns=columns, ctes=ctes)) if bare else []
+    found = dict[int, list[Tree]]()
+    for at, item in bare:
+        call: Tree = {"class": "FUNCTION", "type": "FUNCTION", "alias": "", _ADDED: _LEVEL}
+        calls = [{**call, "function_name": name, "arguments": [deepcopy(item)]} for name in ("value_low", "value_high")]
+        quotient = _find_quotient(node, calls[0], sources=sources, inners=columns.inners)
+        measure = None if quotient else _find_output(item, sources, inners=columns.inners)
+        if quotient is None and measure is None:
             continue
-        monotone = columns.inners[quotient.source.inner].clause.options.get("monotone")
+        source = quotient.source if quotient is not None else cast("tuple[_Source, int]", measure)[0]
+        monotone = columns.inners[source.inner].clause.options.get("monotone")
         if monotone is not None and monotone.value == "true":
             continue
-        found.append(at if not stars or at < stars[0] else at - len(items))
         # NULL where a call fails: an end is no reason for an answer to fail
         tried = {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", **_place(item)}
-        added += [{**tried, "children": [end]} for end in ends]
-    items += added
+        found[at] = [{**tried, "children": [end]} for end in calls]
+    return found
+
+
+def _inline_union(node: Tree) -> Tree | None:
+    """Return the UNION ALL whose rows a SELECT reads, in its FROM, where a CTE of it is then written; or None."""
+    if read_kind(node) != "SELECT_NODE" or not is_row_for_row(node):
+        return None
+    relation = cast("Tree", node["from_table"])
+    if relation.get("column_name_alias") or relation.get("sample"):
+        return None
+    if read_kind(relation) == "BASE_TABLE" and not relation["schema_name"]:
+        name = ascii_lower(str(relation["table_name"]))
+        own = [each for each in list_ctes(node) if ascii_lower(str(each["key"])) == name]
+        value = cast("Tree", own[0]["value"]) if own else {"aliases": [name]}
+        if value.get("aliases") or list_sides(cast("Tree", value["query_node"])) is None:
+            return None
+        union = deepcopy(cast("Tree", value["query_node"]))
+        node["from_table"] = _write_subquery(relation, union)
+        return union
+    below, _ = _find_query(relation, {})
+    return below if below is not None and list_sides(below) is not None else None
+
+
+def _add_union_ends(node: Tree, union: Tree, *, columns: OuterColumns) -> tuple[int, ...]:
+    """Add the ends to each SELECT of a UNION ALL, and to the SELECT of it if that is not itself the `node`.
+
+    A SELECT of it has NULL for those of columns that have none there.
+    """
+    ctes = enter_ctes(node, {})
+    leaves = _list_leaves(union, ctes if union is node else enter_ctes(union, ctes))
+    if leaves is None or not all(_write_stars(leaf, columns, ctes=seen) for leaf, seen in leaves):
+        return ()
+    own = [
+        _find_ends(leaf, columns, ctes=seen, of_measures=True) if is_row_for_row(leaf) else {} for leaf, seen in leaves
+    ]
+    wanted = sorted({at for each in own for at in each})
+    if union is not node and not _write_stars(node, columns, ctes=ctes):
+        return ()
+    names = columns.list_query(union, ctes) or []
+    null: Tree = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": "NULL_LITERAL", "text": ""}}
+    for (leaf, _), ends in zip(leaves, own, strict=True):
+        for at in wanted:
+            pair = zip(ends.get(at) or [null, null], ("low", "high"), strict=True)
+            cast("list[Tree]", leaf["select_list"]).extend(
+                {**end, "alias": f"{name} of column {at}{_HIDDEN}"} for end, name in pair
+            )
+    if union is node:
+        return tuple(wanted)
+    found, items = list[int](), cast("list[Tree]", node["select_list"])
+    for number, item in enumerate(list(items)):
+        column = find_column(item, names) if item.get("class") == "COLUMN_REF" else None
+        at = names.index(column) if column is not None else -1
+        if at in wanted:
+            found.append(number)
+            items += [_column(f"{name} of column {at}{_HIDDEN}") for name in ("low", "high")]
     return tuple(found)
+
+
+def _list_leaves(node: Tree, ctes: CTEs) -> list[tuple[Tree, CTEs]] | None:
+    """Return the SELECTs of a UNION ALL with the CTEs that each sees; None where one of its sides is no such query."""
+    sides = list_sides(node)
+    if sides is None or _orders_by_all(node):
+        return [(node, ctes)] if read_kind(node) == "SELECT_NODE" and not _orders_by_all(node) else None
+    found = [_list_leaves(side, enter_ctes(side, ctes)) for side in sides]
+    return None if None in found else [leaf for each in found for leaf in each or ()]
+
+
+def _write_stars(node: Tree, columns: OuterColumns, *, ctes: CTEs) -> bool:
+    """Write the columns of FROM in place of stars in a SELECT; return False where they are not known, or of a join."""
+    items, written = cast("list[Tree]", node["select_list"]), list[Tree]()
+    stars = [item for item in items if read_kind(item) == "STAR"]
+    if stars and read_kind(cast("Tree", node["from_table"])) == "JOIN":
+        return False
+    for item in items:
+        listed = columns.list_query({**node, "select_list": [item]}, ctes) if item in stars else []
+        names = [ascii_lower(each.name) for each in listed or ()]
+        if listed is None or len(set(names)) < len(names):
+            return False
+        written += [_column(each.name) for each in listed] if item in stars else [item]
+    items[:] = written
+    return True
 
 
 def _strip_rounding(node: Tree) -> Tree:
@@ -398,15 +498,7 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
         if read_kind(relation) != "SUBQUERY":
             # A CTE that is read twice may be read once with its ends and once without.
             below = deepcopy(below)
-            alias, sample = relation["alias"] or relation["table_name"], relation.get("sample")
-            slot[key] = {
-                "type": "SUBQUERY",
-                "alias": alias,
-                "sample": sample,
-                **_place(relation),
-                "column_name_alias": [],
-                "subquery": {"node": below, "named_param_map": []},
-            }
+            slot[key] = _write_subquery(relation, below)
         items = cast("list[Tree]", below["select_list"])
         if not any(read_kind(item) == "STAR" for item in items):
             items += [_column(name) for name in hidden]
@@ -414,6 +506,18 @@ def _read_with_ends(node: Tree, source: _Source, *, hidden: Sequence[str], path:
     relation["alias"] = relation["alias"] or relation["table_name"]
     relation["catalog_name"], relation["schema_name"], relation["table_name"] = path
     relation["qualified_name"] = {"path": list(path)}
+
+
+def _write_subquery(relation: Tree, query: Tree) -> Tree:
+    """Return a query as a subquery of FROM, in place of a CTE."""
+    return {
+        "type": "SUBQUERY",
+        "alias": relation["alias"] or relation["table_name"],
+        "sample": relation.get("sample"),
+        **_place(relation),
+        "column_name_alias": [],
+        "subquery": {"node": query, "named_param_map": []},
+    }
 
 
 # Part 2: shares.

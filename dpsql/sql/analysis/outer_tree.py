@@ -33,7 +33,7 @@ from dpsql.sql.analysis.outer_intervals import add_interval_ends, add_ratio_ends
 from dpsql.sql.analysis.postgres_reading import read_as_postgres, read_sums_as_numeric
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import propose_name, refuse_stored
-from dpsql.sql.ir.statements import Explained, OuterSelect, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import Explained, OuterSelect, OutputMeasure, PrivateQuery, PublicQuery
 from dpsql.sql.ir.tree import BIGINT, FromWhere, Literal, Scan, stored_column
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.spans import name_released
@@ -171,7 +171,7 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
         divides = read_as_postgres(
             partial(walk_tree, node), values, write=partial(_write, parser=parser, place=place), place=place
         )
-    measures = tuple(columns.find_measures(node))
+    listed = list(enumerate(columns.list_query(node, {}) or ()))
     is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
     visible = tuple(len(inner.outputs) for inner in inners)
     tables = [released_path(number)[-1] for number in range(1, len(inners) + 1)]
@@ -197,7 +197,8 @@ def read_outer_tree(  # noqa: PLR0913 - the parts of a statement
         sql=_write(node, parser, place=place),
         parameters=values,
         beside=beside,
-        measures=measures,
+        measures=tuple(OutputMeasure(at, each.inner, each.output) for at, each in listed if each.inner is not None),
+        values=tuple(at for at, each in listed if each.is_value),
         visible=visible,
         is_empty=is_empty,
         place=place,

@@ -476,6 +476,8 @@ class OuterSelect:
     that the text alone selects no row, and `is_deterministic` that the same rows always have the same result. Without
     private queries it is free. `otherwise` is what to say if it cannot be bound, where dpsql knows better than DuckDB.
     The last columns of `sql` are no part of the answer: two for each of the `ratios`, the ends of its 95 % interval.
+    These are ratios of measures, and measures of a UNION ALL, each row of which has the noise of its own release.
+    `values` are the columns that are released values or computed from them, and so no keys.
     `aliases` are names of the first columns as they are written, which DuckDB describes in the case of what they name.
     """
 
@@ -491,6 +493,7 @@ class OuterSelect:
     is_deterministic: bool = False
     otherwise: Refusal | Unsupported | None = field(default=None, compare=False)
     ratios: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     aliases: tuple[str | None, ...] = ()
 
 

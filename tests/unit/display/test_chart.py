@@ -16,6 +16,7 @@ from support.answer_kit import answer_of, counted, receipt
 
 import dpsql
 from dpsql.answer import Answer, CountColumns
+from dpsql.display.released_table import terminal_table
 
 mpl.use("Agg")
 
@@ -42,6 +43,36 @@ def test_bars_and_intervals_are_the_released_ones() -> None:
     assert "answered 10 of 10; used 27.28 % of the budget; about 2 more like this" in axes.get_xlabel()
     assert "rho" not in axes.get_xlabel() + axes.get_title(loc="left")
     assert [text.get_text() for text in axes.texts] == ["900", "400", "-3"]
+
+
+@pytest.mark.parametrize("days", [[-5.5], [-5.5, 2.0], [-3.0, -8.25]])
+def test_values_below_0_are_drawn_to_the_left(days: list[float]) -> None:
+    noise = CountColumns((1,), Fraction(1), step=Fraction(1, 4), may_be_negative=True)
+    keys = pa.array([f"k{at}" for at in range(len(days))])
+    axes = answer_of({"key": keys, "days": pa.array(days)}, measures=[noise]).plot()
+    assert [bar.get_width() for bar in axes.patches] == days
+    assert axes.get_xlim()[0] < min(days) < 0 < axes.get_xlim()[1]
+    assert all(text.xy[0] >= 0 for text in axes.texts)
+
+
+def test_a_series_below_0_is_inside_of_its_axes() -> None:
+    noise = CountColumns((1,), Fraction(1), may_be_negative=True)
+    days = pa.array([0, 1, 2], pa.int32()).cast(pa.date32())
+    axes = answer_of({"day": days, "n": pa.array([-9, 4, -7])}, measures=[noise]).plot()
+    assert axes.get_ylim()[0] < -9
+    assert axes.get_ylabel() == "n (95 % intervals)"
+    assert axes.get_xlabel().splitlines()[0] == "day"
+
+
+def test_bars_behind_another_column_are_named() -> None:
+    columns = {"key": pa.array(["a"]), "n": pa.array([900]), "fee": pa.array([1.5])}
+    noise = [CountColumns((1,), Fraction(1))]
+    behind = answer_of(columns, measures=noise)
+    assert '<td aria-hidden="true"><bdi>n</bdi></td>' in behind._repr_html_()
+    assert str(terminal_table(behind._release_rows(9)).columns[-1].header) == "n"
+    last = answer_of({"key": columns["key"], "n": columns["n"]}, measures=noise)
+    assert '<td aria-hidden="true"></td>' in last._repr_html_()
+    assert str(terminal_table(last._release_rows(9)).columns[-1].header) == ""
 
 
 def test_it_draws_on_axes_that_it_is_given() -> None:
@@ -132,7 +163,7 @@ def test_no_rows_and_many_rows_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_only_counts_can_be_drawn() -> None:
-    with pytest.raises(dpsql.UsageError, match="released no counts"):
+    with pytest.raises(dpsql.UsageError, match="keys alone"):
         Answer(pa.table({"key": ["a"]}), receipt()).plot()
 
 

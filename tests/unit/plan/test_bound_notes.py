@@ -167,6 +167,20 @@ def test_a_row_counts_as_the_note_says(item: str, note: str, counted: float) -> 
     assert answer.fetchall()[0][0] == pytest.approx(counted, rel=0.01)
 
 
+def test_what_cuts_no_row_is_not_said_to() -> None:
+    session = session_over()
+    by_id = "(SELECT id, COUNT(*) AS c FROM t GROUP BY id)"
+    for sql in (
+        f"SELECT COUNT(*) FROM {by_id} PRIVATE",
+        f"SELECT COUNT(*) FILTER (WHERE c > 1) / COUNT(*) AS r FROM {by_id} PRIVATE",
+        f"SELECT AVG(CASE WHEN c > 1 THEN 1 ELSE 0 END) AS r FROM {by_id} PRIVATE",
+        "SELECT COUNT(*) FROM (SELECT * FROM t QUALIFY row_number() OVER (PARTITION BY id ORDER BY x) = 1) PRIVATE",
+    ):
+        assert session.sql(sql).bound_note == "", sql
+    assert "can be higher" in session.sql("SELECT COUNT(*) FROM t PRIVATE WITH (max_rows_contributed = 1)").bound_note
+    assert "can be higher" in session.sql(f"SELECT SUM(c) FROM {by_id} PRIVATE").bound_note
+
+
 @pytest.mark.parametrize(
     ("item", "names"),
     [

@@ -107,6 +107,74 @@ def test_programs_see_the_columns_of_the_statement_alone(session: dpsql.Session,
     assert answer.receipt.mechanism in str(session.explain(sql))
 
 
+UNION = f"{RELEASED} UNION ALL (SELECT 'all', SUM(dwell) / COUNT(*), 7 FROM visits PRIVATE)"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        UNION,
+        f"SELECT * FROM ({UNION}) AS t ORDER BY n DESC",
+        f"SELECT s + 1 AS more, s, page, n FROM ({UNION}) AS t WHERE n > 0",
+        f"WITH u AS ({UNION}) SELECT * FROM u ORDER BY page DESC",
+        f"WITH a AS ({RELEASED}) (SELECT *, 1 AS b FROM a) UNION ALL (SELECT page, s, 7, 2 FROM a WHERE n > 0)",
+    ],
+)
+def test_each_row_of_a_union_has_the_interval_of_its_release(session: dpsql.Session, sql: str) -> None:
+    answer = session.sql(sql)
+    frame = answer.df(intervals=True)
+    is_exact = frame["n"] == 7
+    assert (frame["n_low"].isna() == is_exact).all()
+    counted = frame[~is_exact]
+    half = {(row.n_high - row.n) for row in counted.itertuples()} | {
+        (row.n - row.n_low) for row in counted.itertuples()
+    }
+    assert half == {session.sql(RELEASED).measures[1].half_width(0.95)}
+    assert ((frame["s_low"] < frame["s"]) & (frame["s"] < frame["s_high"])).all()
+    ratio = frame[is_exact & (frame["page"] == "all")]
+    assert (ratio["s_high"] - ratio["s_low"] < 10).all()  # that of a sum is wider
+    assert repr(answer).count(" ± ") == 2 * len(frame) - is_exact.sum() + 1
+    assert answer.intervals().column_names[-2:] == ["low", "high"]
+    assert {"s", "n", "more"}.isdisjoint(answer.intervals().column_names)
+    assert answer.to_csv(intervals=True).count("s_low") == 1
+    answer.plot()
+    with pytest.raises(dpsql.UsageError, match="95 %"):
+        answer.df(intervals=True, level=0.9)
+
+
+def test_a_ratio_has_its_interval_in_every_form(session: dpsql.Session) -> None:
+    answer = session.sql(f"SELECT page, CAST(s / n AS INTEGER) AS r FROM ({RELEASED}) AS x")
+    frame = answer.df(intervals=True)
+    assert frame.columns.tolist() == ["page", "r", "r_low", "r_high"]
+    assert (frame["r_low"] <= frame["r"]).all()
+    assert (frame["r"] <= frame["r_high"]).all()
+    assert answer.intervals().to_pydict()["low"] == frame["r_low"].tolist()
+    assert [each["column"] for each in encode_answer(answer)["intervals"]] == [1]
+    answer.plot()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT page FROM visits GROUP BY page TOP 2 PRIVATE",
+        "SELECT MEDIAN(dwell) AS med FROM visits PRIVATE WITH (max_rows_contributed = 8)",
+        f"SELECT page, s + n AS sum FROM ({RELEASED}) AS x",
+    ],
+)
+def test_without_an_interval_the_reason_is_said(session: dpsql.Session, sql: str) -> None:
+    for use in (dpsql.Answer.intervals, dpsql.Answer.plot, lambda answer: answer.to_csv(intervals=True)):
+        with pytest.raises(dpsql.UsageError, match="no-counts") as caught:
+            use(session.sql(sql))
+        assert ("keys alone" in caught.value.reason) == ("med" not in sql and "sum" not in sql)
+
+
+def test_a_median_is_no_key(session: dpsql.Session) -> None:
+    sql = "SELECT page, COUNT(*) AS n, MEDIAN(dwell) AS med FROM visits GROUP BY page TOP 2 PRIVATE"
+    assert session.sql(sql).intervals().column_names == ["page", "low", "high"]
+    computed = session.sql(f"SELECT page, upper(page) AS up, n, 2 * n AS twice FROM ({RELEASED}) AS x")
+    assert computed.intervals().column_names == ["page", "up", "low", "high"]
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -114,7 +182,7 @@ def test_programs_see_the_columns_of_the_statement_alone(session: dpsql.Session,
         f"SELECT max(s) / min(n) AS r FROM ({RELEASED}) AS x",
         f"SELECT s / (n + 5) AS r FROM ({RELEASED}) AS x",
         f"SELECT (s + 1) / n AS r FROM ({RELEASED}) AS x",
-        f"SELECT s / n AS r FROM ({RELEASED}) AS x UNION ALL SELECT 1.5",
+        f"SELECT s / n AS r FROM ({RELEASED}) AS x UNION SELECT 1.5",
         f"SELECT s / n AS r FROM ({RELEASED} WITH (monotone = true)) AS x",
         "SELECT SUM(dwell) / COUNT(*) FILTER (WHERE dwell > 1000) AS r FROM visits PRIVATE",
     ],
