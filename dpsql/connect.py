@@ -169,7 +169,7 @@ def open_budget(
                 f'runs: dpsql ledger grant --policy {shlex.quote(file)} --note "why"'
             )
             falling = describe_falling_shares(policy, record.total)
-            reason = f"{reason}. {falling}" if falling else reason
+            reason = f"{reason}. {' '.join(falling)}" if falling else reason
             budget = replace(
                 policy.budget,
                 epsilon=record.total.epsilon,

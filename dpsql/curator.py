@@ -259,29 +259,35 @@ def _find_outdated(policy: Policy, engine: Engine, *, place: str | Path | None) 
         yield from find_outdated(policy, place, sources=list_sources(policy))
 
 
-def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
+def refuse_falling_shares(policy: Policy, budget: Budget, *, before: ApproximateDP) -> None:
+    """Raise `UsageError` where a larger total of `budget` leaves accounts of a policy with less delta than `before`."""
+    from dpsql.terms import describe_falling_shares
+
+    if budget.epsilon >= before.epsilon and budget.delta >= before.delta:  # a ledger refuses others
+        larger = replace(policy.budget, epsilon=budget.epsilon, delta=budget.delta)
+        falling = describe_falling_shares(policy.with_budget(larger), before)
+        if falling is not None:
+            raise UsageError("grant-shares", falling[0], hint=falling[1])
+
+
+def grant(
+    ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str, policy: Policy | None = None
+) -> tuple[ApproximateDP, Periods | None]:
     """Raise the total of a ledger to that of `budget`, permanently; spending and certificate stay.
 
     A `budget` with a period is granted in each period from then on, or in more periods; one without a period keeps the
     existing periods. Returns the previous total, and the periods in which the new one is granted. Raises `LedgerError`
-    for a total with a smaller part, and for a ledger that cannot be used.
+    for a total with a smaller part, and for a ledger that cannot be used, and `UsageError` where an account of `policy`
+    would have less delta than before.
     """
-    return _raise_total(ledger, budget, note=note)
-
-
-def _raise_total(
-    ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str, policy: Policy | None = None
-) -> tuple[ApproximateDP, Periods | None]:
-    """Raise the total as `grant` does; warn before where accounts of a policy have less delta after it."""
     from dpsql.accounting import ApproximateDP, Periods, describe_periods
-    from dpsql.terms import compute_budget, describe_falling_shares
+    from dpsql.terms import compute_budget
 
     total = ApproximateDP(budget.epsilon, budget.delta)
     with closing(reopen_ledger(ledger)) as record:
         before = record.total
-        falling = "" if policy is None else describe_falling_shares(policy, before)
-        if falling:
-            warnings.warn(falling, stacklevel=3)
+        if policy is not None:
+            refuse_falling_shares(policy, budget, before=before)
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
         known = None if record.calendar is None else record.calendar.periods
         if before == total and periods in {None, known}:
@@ -298,14 +304,13 @@ def grant_policy(
 ) -> tuple[ApproximateDP, ApproximateDP, Periods | None]:
     """Raise the total of a policy's ledger to that of its [budget], permanently.
 
-    Returns the previous total, the present one, and the periods in which it is granted. Warns before the grant where
-    it lowers the delta of an account, which is the same fraction as of epsilon by default. Raises as `grant`, and
+    Returns the previous total, the present one, and the periods in which it is granted. Raises as `grant`, and
     `PolicyError` for a policy without a ledger.
     """
     from dpsql.accounting import ApproximateDP
 
     known = load_policy(policy)
-    before, periods = _raise_total(find_ledger(known), known.budget, note=note, policy=known)
+    before, periods = grant(find_ledger(known), known.budget, note=note, policy=known)
     return before, ApproximateDP(known.budget.epsilon, known.budget.delta), periods
 
 

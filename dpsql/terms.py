@@ -223,8 +223,8 @@ def compute_delta(own: Analyst, grant: Budget) -> Delta:
     return Delta(grant.delta.value * min(own.epsilon.value / grant.epsilon.value, Fraction(1)))
 
 
-def describe_falling_shares(policy: Policy, before: ApproximateDP) -> str:
-    """Return in one sentence which accounts have less delta under a policy's total than before it; "" for none.
+def describe_falling_shares(policy: Policy, before: ApproximateDP) -> tuple[str, str] | None:
+    """Return which accounts have less delta under a policy's total than before it, and what to write; None for none.
 
     These are accounts with the same fraction of delta as of epsilon, where epsilon grows by more than delta.
     """
@@ -236,13 +236,14 @@ def describe_falling_shares(policy: Policy, before: ApproximateDP) -> str:
         if own.has_share and compute_delta(own, old) > compute_delta(own, grant)
     }
     if not falling:
-        return ""
+        return None
     keys = [f"[analysts.{name}] delta = {delta}" for name, delta in falling.items()]
     needed = max(delta.value / compute_delta(policy.analysts[name], grant).value for name, delta in falling.items())
+    reason = f"With the larger total the limit of {' and '.join(falling)} falls to the fraction of delta as of epsilon."
+    both = Delta(grant.delta.value * needed)
     return (
-        f"With the larger total the limit of {' and '.join(falling)} falls to the same fraction of delta as of "
-        f"epsilon, so write into the policy {' and '.join(keys)}, or a total that grows in both: "
-        f"[budget] delta = {Delta(grant.delta.value * needed)}."
+        reason,
+        f"Write into the policy {' and '.join(keys)}, or a total that grows in both: [budget] delta = {both}.",
     )
 
 

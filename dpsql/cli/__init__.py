@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -278,13 +279,16 @@ def serve(policy: Path | None, *, db: Path | None) -> None:
     It speaks the PostgreSQL protocol and the Model Context Protocol, serves web pages, and runs until a signal
     stops it.
     """
+    early: list[int] = []
+    if hasattr(signal, "SIGHUP"):  # Windows has none; it would end a server that is still starting
+        signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     try:
         from dpsql.server.serve import run
     except ImportError as error:
         reason, hint = f"The server needs the package {error.name}.", "Install it: pip install 'dpsql[server]'."
         raise UsageError("not-installed", reason, hint=hint) from None
 
-    run(policy, db, tell=click.echo, log=sys.stderr)
+    run(policy, db, tell=click.echo, log=sys.stderr, early=early)
 
 
 @app.command()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -53,6 +53,13 @@ _EVALUATOR_PLACES = 2  # outer SELECTs that run at a time
 _CATALOG_PLACES = 4  # statements over system catalogs that run at a time; of one analyst, one
 _STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
 _UNLIMITED = 1 << 30
+# Refusals of requests, of which some reach no statement: the surfaces over HTTP count them.
+REQUEST_CODES = frozenset(
+    {
+        *("curators-only", "form-expired", "no-such-tool", "request-length", "request-malformed", "request-slow"),
+        *("request-type", "server-busy", "token-scope"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +90,12 @@ class Gateway:
         self.telemetry.log("login-throttled", surface=surface, user=name, address=address)
         return False
 
-    def let_in(self, surface: str, name: str, *, address: str) -> User | None:
-        """Record a login and return its user; None if the user was removed meanwhile."""
+    def let_in(self, surface: str, name: str, *, address: str, mark: bytes) -> User | None:
+        """Record a login with the password of this mark and return its user; None if the user was removed meanwhile."""
         self.throttle.record_login(name, address)
         self.telemetry.log("login", surface=surface, user=name, address=address)
-        return self.users.get(name)
+        user = self.users.get(name)
+        return None if user is None else replace(user, mark=mark)
 
     def turn_away(self, surface: str, name: str, *, address: str) -> None:
         """Record a failed login."""
@@ -99,18 +107,20 @@ class Gateway:
         """Check a password and return its user, or None; it computes for some milliseconds."""
         if not self.admit(surface, name, address=address):
             return None
-        if self.users.check(name, password) is None:
+        user = self.users.check(name, password)
+        if user is None:
             self.turn_away(surface, name, address=address)
             return None
         if not self.admit(surface, name, address=address):  # again, as simultaneous guesses may have failed
             return None
-        return self.let_in(surface, name, address=address)
+        return self.let_in(surface, name, address=address, mark=user.mark)
 
-    def find_token(self, surface: str, token: str) -> Access | None:
-        """Return what a token may do, and as whom; count one that is not valid as a failed login, and return None."""
+    def find_token(self, surface: str, token: str, *, address: str) -> Access | None:
+        """Return what a token may do, and as whom; count and log one that is not valid as a failed login."""
         access = self.tokens.find(token, self.users)
         if access is None:
             self.telemetry.count_failed_login(surface)
+            self.telemetry.log("login-failed", surface=surface, user="", address=address)
         return access
 
     def may_ask(self, user: User) -> bool:
@@ -122,8 +132,9 @@ class Gateway:
         """Raise `Refusal` unless the user, as now in the file of users, has the role of an analyst and `may_ask`."""
         # `user` is as it was at the login; since then the file of users may have been read again.
         current = self.users.get(user.name)
-        if current is None:
-            raise Refusal("user-removed", "This user was removed.", hint="Contact the curator.")
+        if current is None or (user.mark and user.mark != current.mark):
+            reason = "This user was removed, or has another password since this login."
+            raise Refusal("user-removed", reason, hint="Log in again, or contact the curator.")
         if role != current.name and role not in current.acts_as:
             hint = "A curator decides for whom a service account acts: dpsql user add NAME --acts-as ANALYST"
             raise Refusal("role", "This user may not act as this analyst.", hint=hint)
@@ -241,9 +252,14 @@ class Gateway:
         else:
             return result
         code = CATALOG if isinstance(refused, CatalogError) else refused.code
+        if code not in REQUEST_CODES:
+            self.count_refusal(surface, code, analyst=analyst)
+        raise refused
+
+    def count_refusal(self, surface: str, code: str, *, analyst: str) -> None:
+        """Count and log what was refused to an analyst."""
         self.telemetry.count_refusal(surface, code, analyst=analyst)
         self.telemetry.log("refused", surface=surface, analyst=analyst, code=code)
-        raise refused
 
     def look(self, user: User, act: Callable[[Session], Result]) -> Result:
         """Return the result of `act` on the session of a user; it reads no private row.
@@ -304,6 +320,11 @@ class Service:
     def unconfined(self) -> str:
         """The measures that do not confine the workers of the data, with commas; empty without workers."""
         return self._resources.unconfined
+
+    @property
+    def waits_for_grant(self) -> bool:
+        """Whether the policy in force has a larger total than the ledger had when it was put into force."""
+        return self._resources.waits_for_grant
 
     @property
     def is_closed(self) -> bool:
@@ -486,7 +507,9 @@ class _Resources:
                 self._public_queue = EngineQueue(self._public.most, max_waiting=policy.engine.max_waiting)
             self._evaluator = open_evaluator(self._engine, policy, served=True)
             stack.callback(self._evaluator.close)
-            record, _ = open_budget(policy.ledger, policy, compute_terms=Terms.of_total)
+            wanted = Terms.of_total(policy)
+            record, terms = open_budget(policy.ledger, policy, compute_terms=Terms.of_total)
+            self.waits_for_grant = (terms.total, terms.periods) != (wanted.total, wanted.periods)
             with closing(record):  # a ledger that cannot be read is found before the first statement
                 record.entries()
             self._stack = stack.pop_all()

@@ -43,9 +43,9 @@ from dpsql.publications import PublicationPlan, PublicationRequest
 from dpsql.report.answer_json import encode_value
 from dpsql.report.free_answers import columns_table, tables_table
 from dpsql.report.stored_tables import name_versions
-from dpsql.server.gateway import Gateway
+from dpsql.server.gateway import REQUEST_CODES, Gateway
+from dpsql.server.users import Access, User, Visits
 from dpsql.server.users import Scope as TokenScope
-from dpsql.server.users import User, Visits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +100,19 @@ class StatementBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def run(self, session: Session, stop: Stop | None = None) -> Answer:
         """Return the answer of the session, charged once; raise as that does."""
         return session.sql(self.sql, self.parameters, stop=stop, implicit=self.implicit, consent=self.consent)
+
+    def run_within(self, access: Access) -> Callable[[Session, Stop | None], Answer]:
+        """Return `run`, or without the scope "query" an act that answers what is free and never charges."""
+
+        def replay(session: Session, stop: Stop | None = None) -> Answer:
+            try:
+                return session.replay(self.sql, self.parameters, stop=stop, implicit=self.implicit)
+            except Refusal as error:
+                if error.code != "not-stored":
+                    raise
+            raise access.refusal("query")
+
+        return self.run if "query" in access.scopes else replay
 
 
 class Query(StatementBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -355,6 +368,12 @@ class StatementDispatch:
     statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
     others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
+    def refuse(self, user: User, error: Error) -> Error:
+        """Return an error as the user may see it; count one of the request, as the gateway does those of statements."""
+        if error.code in REQUEST_CODES:
+            self.gateway.count_refusal(self.surface, error.code, analyst=user.name)
+        return error if user.is_curator else without_paths(error)
+
     async def answer(self, user: User, act: Callable[[Session, Stop], Answer], *, stop: Stop) -> Answer:
         """Return the answer of an act on the session; raise as `Gateway.ask`, and `Refusal` for too many at once.
 
@@ -414,7 +433,8 @@ class RequestDispatch(StatementDispatch):
         """Return the user with this name and password; raise the same `Refusal` in every other case."""
         user = await self.run(lambda: self.gateway.login(SURFACE, name, password=password, address=address))
         if user is None:
-            hint = "Check both; after several failures, wait some minutes."
+            seconds = self.gateway.throttle.count_seconds(name, address)
+            hint = f"Check both, and try again in {seconds} s." if seconds else "Check both."
             raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
         return user
 
@@ -511,7 +531,8 @@ def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) ->
     if not note or len(note) > MAX_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
         raise UsageError("grant-note", f"A grant has a note of 1 to {MAX_NOTE} printable characters.", hint=hint)
-    before, periods = curator.grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
+    policy, note = gateway.service.policy, f"{note} (by {user.name}, on the page)"
+    before, periods = curator.grant(find_ledger(gateway), budget, note=note, policy=policy)
     gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import ipaddress
+import math
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -60,10 +61,14 @@ class Throttle:
 
     def admit(self, name: str, address: str) -> bool:
         """Return whether a login may be tried now; if not, its password is not even checked."""
+        return self.count_seconds(name, address) == 0
+
+    def count_seconds(self, name: str, address: str) -> int:
+        """Return in how many whole seconds a login may be tried."""
         now = self._clock()
         with self._lock:
             failures = [self._failures.get(key) for key, _ in self._list_keys(name, find_network(address))]
-            return all(found is None or found.until <= now for found in failures)
+            return max(0, *(math.ceil(found.until - now) for found in failures if found is not None), 0)
 
     def record_failure(self, name: str, address: str) -> None:
         """Record a failed login."""

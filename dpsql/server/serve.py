@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shlex
 import signal
 import socket
 import ssl
+import stat
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +42,17 @@ _ENDED_AT_ONCE = 1
 SWITCH_INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
 
 
-def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
+def run(
+    path: Path | None,
+    database: str | Path | None,
+    *,
+    tell: Callable[[str], None],
+    log: TextIO,
+    early: Sequence[int] = (),
+) -> None:
     """Serve a policy over its data until a signal ends it; `tell` receives messages for the terminal.
 
+    `early` collects the SIGHUPs that arrive before the server is ready; with any, it reloads as soon as it is.
     Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` if it cannot start.
     """
     if not hasattr(os, "fork"):
@@ -68,7 +78,7 @@ def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str],
     )
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
-    server = Server(gateway, path, contexts=contexts, tell=tell)
+    server = Server(gateway, path, contexts=contexts, tell=tell, early=early)
     try:
         asyncio.run(server.run())
     finally:
@@ -101,7 +111,9 @@ class Server:
         *,
         contexts: Mapping[str, ssl.SSLContext | None],
         tell: Callable[[str], None],
+        early: Sequence[int],
     ) -> None:
+        self._early = early
         self._gateway, self._path, self._contexts, self._report = gateway, path, contexts, tell
         self._started = gateway.service.policy.server
         self._surfaces: dict[str, Listening] = {}
@@ -120,7 +132,6 @@ class Server:
         try:
             for name, address in self._started.listens().items():
                 self._surfaces[name] = await start(name, self._gateway, address=address, tls=self._contexts[name])
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
             for name, surface in self._surfaces.items():
                 encrypted = "" if self._contexts[name] is None else ", with TLS"
                 self._tell(f"{name} listens on {surface.place}{encrypted}")
@@ -134,6 +145,9 @@ class Server:
             self._tell("ready")
             self._gateway.telemetry.log("ready")
             _notify_systemd("READY=1")
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            if self._early:
+                self._hang_up()
             await self._stopping.wait()
         finally:
             await self._close()
@@ -180,6 +194,8 @@ class Server:
                     if context is not None:
                         load_certificate(context, policy.server)
                 waits = [name for name in _RESTART_KEYS if getattr(former, name) != getattr(policy.server, name)]
+                if gateway.service.waits_for_grant:
+                    waits.append("grant")
                 if any(self._contexts.values()) != (policy.server.certificate is not None):
                     waits.append("certificate")
                 try:
@@ -194,8 +210,10 @@ class Server:
             self._tell(f"not reloaded, what was in force stays: {error}")
             return
         gateway.telemetry.log("reloaded", waits=", ".join(waits))
-        later = f"; restart the server for {', '.join(waits)} of [server]" if waits else ""
-        self._tell(f"reloaded{later}")
+        restarts = ", ".join(each for each in waits if each != "grant")
+        later = f"; restart the server for {restarts} of [server]" if restarts else ""
+        grant = "; the larger [budget] waits for dpsql ledger grant" if "grant" in waits else ""
+        self._tell(f"reloaded{later}{grant}")
 
     def _tell(self, text: str) -> None:
         with suppress(OSError):  # the terminal is closed
@@ -344,6 +362,14 @@ def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
     if settings.certificate is None or settings.key is None:
         return
     try:
+        status = settings.key.stat()
+        # A key of root may be readable by a group, such as ssl-cert of Debian; PostgreSQL has the same rule.
+        allowed = stat.S_IRWXU | (stat.S_IRGRP if status.st_uid == 0 else 0)
+        if stat.S_IMODE(status.st_mode) & ~allowed:
+            hint = f"Make it private to its owner: chmod 600 {shlex.quote(str(settings.key))}"
+            raise PolicyError(
+                "key-not-private", "Others can read the key of the certificate.", hint=hint, place="server.key"
+            )
         context.load_cert_chain(settings.certificate, settings.key, password=_refuse_passphrase)
     except (OSError, ValueError):  # the bases of ssl.SSLError
         reason = "The certificate or its key cannot be read, or they do not belong together."

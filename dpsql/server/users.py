@@ -137,11 +137,15 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, named as the analyst; a service account may act as the analysts in `acts_as`."""
+    """A user, named as the analyst; a service account may act as the analysts in `acts_as`.
+
+    `mark` identifies the password; it is empty for a user who was not read from the file.
+    """
 
     name: str
     is_curator: bool = False
     acts_as: tuple[str, ...] = ()
+    mark: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,7 @@ def _parse_user(name: str, entry: Mapping[str, object]) -> tuple[User, Verifier]
     for other in acts_as:
         _require(isinstance(other, str))
         check_asking(other)
-    return User(name, is_curator, tuple(acts_as)), verifier
+    return User(name, is_curator, tuple(acts_as), verifier.stored_key), verifier
 
 
 def _parse_tokens(name: str, listed: object) -> Iterator[tuple[bytes, StoredToken]]:
@@ -565,12 +569,16 @@ class Access:
         return cls(user, frozenset(SCOPES))
 
     def require(self, scope: str) -> None:
-        """Raise `Refusal` without this scope."""
-        if scope not in self.scopes:
-            reason = f'This token may not do this: it does not have the scope "{scope}".'
-            scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
-            hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
-            raise Refusal("token-scope", reason, hint=hint)
+        """Raise `Refusal` without this scope; with "read" a query may be sent, which is answered if it is free."""
+        if scope not in self.scopes and not (scope == "query" and "read" in self.scopes):
+            raise self.refusal(scope)
+
+    def refusal(self, scope: str) -> Refusal:
+        """Return the refusal of what needs another scope."""
+        reason = f'This token may not do this: it does not have the scope "{scope}".'
+        scopes = " ".join(f"--scope {each}" for each in SCOPES if each in self.scopes | {scope})
+        hint = f"A curator makes another: dpsql user token {self.user.name} LABEL {scopes}"
+        return Refusal("token-scope", reason, hint=hint)
 
 
 class Tokens:

@@ -23,7 +23,7 @@ from dpsql.policy import Analyst
 from dpsql.server.gateway import Gateway, Service
 from dpsql.server.limits import Throttle
 from dpsql.server.telemetry import Telemetry
-from dpsql.server.users import User, Users, add_user, remove_user
+from dpsql.server.users import User, Users, add_user, change_password, remove_user
 
 WORDS = "correct horse battery"
 SECRET = "secret-article"
@@ -175,6 +175,20 @@ def test_who_is_removed_asks_nothing_more(front: Gateway, folder: Path) -> None:
     with pytest.raises(Refusal) as caught:
         ask_gateway(front, "web", ALICE, text="SELECT 1")
     assert caught.value.code == "user-removed"
+
+
+def test_a_login_with_a_former_password_asks_nothing_more(front: Gateway, folder: Path) -> None:
+    before = front.login("web", "alice", password=WORDS, address="10.0.0.1")
+    assert before is not None
+    ask_gateway(front, "web", before, text="SELECT 1")
+    change_password(folder / "users.toml", "alice", password=WORDS * 2)
+    front.users.reload()
+    with pytest.raises(Refusal, match="another password") as caught:
+        ask_gateway(front, "web", before, text="SELECT 1")
+    assert caught.value.code == "user-removed"
+    after = front.login("web", "alice", password=WORDS * 2, address="10.0.0.1")
+    assert after is not None
+    ask_gateway(front, "web", after, text="SELECT 1")
 
 
 def test_only_so_many_statements_a_minute_and_describing_is_free(front: Gateway) -> None:

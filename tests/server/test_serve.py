@@ -23,9 +23,9 @@ import duckdb
 import pytest
 
 from dpsql.confinement import list_missing
-from dpsql.curator import read_history, read_spending, verify_ledger
+from dpsql.curator import grant_policy, read_history, read_spending, verify_ledger
 from dpsql.engines.duckdb.evaluator import try_confinement
-from dpsql.errors import Error
+from dpsql.errors import Error, PolicyError
 from dpsql.policy import Policy
 from dpsql.server import serve
 from dpsql.server.serve import run
@@ -210,10 +210,35 @@ def test_a_reload_takes_policy_and_users_over_and_keeps_what_was_spent(folder: P
         assert server.until("reloaded")["waits"] == "postgres"
         asked = [f"alice {QUESTION}", "bob SELECT 1", "carol SELECT 1"]
         assert server.ask(*asked) == [[0, True, 3], "user-removed", "analyst-disabled"]
+        policy.write_text(policy.read_text().replace("epsilon = 10\ndelta = 1e-6", "epsilon = 20\ndelta = 2e-6"))
+        server.signal(signal.SIGHUP)
+        assert server.until("reloaded", count=2)["waits"] == "postgres, grant"
+        grant_policy(policy, note="more")
+        server.signal(signal.SIGHUP)
+        assert server.until("reloaded", count=3)["waits"] == "postgres"
         server.signal(signal.SIGTERM)
         assert server.end() == 0
     assert verify_ledger(folder / "ledger.sqlite").events > 0
+    assert (
+        "reloaded; restart the server for postgres of [server]; the larger [budget] waits for dpsql ledger grant"
+        in (server.words)
+    )
     assert Policy.from_toml(policy).analysts.keys() == {"bob", "alice", "default"}
+
+
+def test_a_hangup_before_it_is_ready_reloads_once_it_is(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.unlink()
+    os.mkfifo(policy)
+    with served(folder) as server:
+        with policy.open("w") as pipe:  # opens once the server reads it
+            server.signal(signal.SIGHUP)
+            time.sleep(0.2)
+            (folder / "later.toml").write_text(POLICY.replace("127.0.0.1:0", "127.0.0.1:1"))
+            (folder / "later.toml").rename(policy)
+            pipe.write(POLICY)
+        assert server.until("reloaded")["waits"] == "postgres"
+        assert [line["event"] for line in server.log] == ["listens", "ready", "reloaded"]
 
 
 def test_a_reload_of_what_does_not_fit_changes_nothing(folder: Path) -> None:
@@ -250,6 +275,7 @@ def test_a_new_certificate_is_shown_after_a_reload(folder: Path) -> None:
     def certify(name: str) -> bytes:
         issued = authority.issue_cert("localhost", common_name=name)
         issued.private_key_pem.write_to_path(folder / "key.pem")
+        (folder / "key.pem").chmod(0o600)
         issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
         return ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode())
 
@@ -273,6 +299,13 @@ def test_a_new_certificate_is_shown_after_a_reload(folder: Path) -> None:
         server.signal(signal.SIGHUP)
         server.until("reloaded")
         assert shown(server) == second != first
+        certify("third")
+        (folder / "key.pem").chmod(0o644)
+        server.signal(signal.SIGHUP)
+        assert server.until("reload-refused")["code"] == "key-not-private"
+        assert shown(server) == second
+    with pytest.raises(PolicyError, match=r"\[key-not-private\].*chmod 600"):
+        run(folder / "policy.toml", None, tell=lambda _: None, log=io.StringIO())
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ from dpsql.server.http_requests import (
     problem_response,
     read_body,
     watch_client,
-    without_paths,
 )
 from dpsql.server.mcp.tools import INSTRUCTIONS, TOOLS, Caller
 from dpsql.server.telemetry import Telemetry
@@ -271,7 +270,9 @@ class _TokenCaller:
 
     async def ask(self, statement: StatementBody) -> Answer:
         return await self.dispatch.answer(
-            self.access.user, statement.run, stop=lambda: self.gone.is_set() or self.cancelled.is_set()
+            self.access.user,
+            statement.run_within(self.access),
+            stop=lambda: self.gone.is_set() or self.cancelled.is_set(),
         )
 
     async def look(self, act: Callable[[Session], T]) -> T:
@@ -281,7 +282,7 @@ class _TokenCaller:
         self.access.require(scope)
 
     def show(self, error: Error) -> Error:
-        return error if self.access.user.is_curator else without_paths(error)
+        return self.dispatch.refuse(self.access.user, error)
 
 
 class _Endpoint:
@@ -327,7 +328,9 @@ class _Endpoint:
         if request.method != "POST":  # no sessions, and so no stream of notifications
             raise UsageError("no-such-method", "This path needs the HTTP method POST.", hint="Send POST.")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        access = self._dispatch.gateway.find_token(SURFACE, token.strip()) if scheme.lower() == "bearer" else None
+        access, address = None, "" if request.client is None else request.client.host
+        if scheme.lower() == "bearer":
+            access = self._dispatch.gateway.find_token(SURFACE, token.strip(), address=address)
         if access is None:
             command = "dpsql user token NAME LABEL --scope read --scope query"
             hint = f"A curator makes a token, and sends SIGHUP to the server: {command}"

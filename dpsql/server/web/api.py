@@ -43,7 +43,6 @@ from dpsql.server.http_requests import (
     require_curator,
     spent,
     verify_chain,
-    without_paths,
 )
 from dpsql.server.users import Access, User
 
@@ -128,7 +127,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
             body = await parse_json(request, operation.body, is_optional=operation.is_body_optional)
         return await operation.act(ApiCall(dispatch, access, body, last, token, request))
     except Error as error:
-        return problem_answer(error if access.user.is_curator else without_paths(error))
+        return problem_answer(dispatch.refuse(access.user, error))
 
 
 def problem_answer(error: Error) -> Response:
@@ -144,9 +143,10 @@ def json_answer(body: object, *, status: int = 200) -> Response:
 
 async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str | None]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    address = "" if request.client is None else request.client.host
     match scheme.lower():
         case "bearer":
-            access = dispatch.gateway.find_token(SURFACE, given.strip())
+            access = dispatch.gateway.find_token(SURFACE, given.strip(), address=address)
             if access is not None:
                 return access, given.strip()
         case "basic":
@@ -156,7 +156,6 @@ async def _who(dispatch: RequestDispatch, request: Request) -> tuple[Access, str
             with suppress(ValueError):  # the base of the errors of base64 and of UTF-8
                 decoded = base64.b64decode(given.strip(), validate=True).decode()
                 name, password = decoded.split(":", 1)
-            address = "" if request.client is None else request.client.host
             return Access.with_password(await dispatch.login(name, password, address=address)), None
     if scheme.lower() == "bearer":
         hint = "Make one with POST /api/v1/token. One of dpsql user token is valid after SIGHUP to the server."
@@ -195,7 +194,7 @@ async def _end(call: ApiCall) -> Response:
 async def _query(call: ApiCall) -> Response:
     kind = choose_type(call.request.headers.get("accept", ""))
     statement = call.read(Query)
-    answer = await call.dispatch.answer_client(call.user, statement.run, request=call.request)
+    answer = await call.dispatch.answer_client(call.user, statement.run_within(call.access), request=call.request)
     if kind == ARROW:
         return Response(await call.dispatch.run(lambda: _encode_arrow(answer)), media_type=ARROW)
     if kind == CSV:

@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from dpsql.accounting import ApproximateDP, compute_used_share, describe_periods, format_percent, round_up, to_percent
 from dpsql.completion import find_completions
+from dpsql.curator import refuse_falling_shares
 from dpsql.display import (
     Facts,
     Message,
@@ -177,10 +178,11 @@ async def answer_visit(
             visit = VisitorRequest(dispatch, request, user, token, await proven_form(dispatch, request, token=token))
         return await handler(visit)
     except Error as error:
+        shown = {"box": visit.box(dispatch.refuse(user, error))}
         if visit.is_fragment:
             # htmx puts only the body of a success into the page.
-            return page("box.html", {"box": visit.box(error)}, status=200)
-        return visit.page("problem.html", {"box": visit.box(error)}, status=choose_status(error))
+            return page("box.html", shown, status=200)
+        return visit.page("problem.html", shown, status=choose_status(error))
 
 
 def box(error: Error, statement: str = "") -> object:
@@ -585,6 +587,7 @@ async def grant(visit: VisitorRequest) -> Response:
         if not form.get("note"):
             raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
         found = await visit.dispatch.run(lambda: spent(gateway))
+        refuse_falling_shares(gateway.service.policy, budget, before=found.balance.granted)
     except Error as error:
         return await _ledger_page(visit, problem=visit.box(error))
     wanted = ApproximateDP(budget.epsilon, budget.delta)

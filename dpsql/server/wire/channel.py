@@ -320,7 +320,8 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
         raise WireError("28000", reason, hint="Connect with sslmode=require.", fatal=True)
     _check_admission(gateway, name, address=address)
     # An unknown name gets an invented verifier, so that the exchange does not tell which names exist.
-    exchange = Exchange(gateway.users.verifier(name))
+    verifier = gateway.users.verifier(name)
+    exchange = Exchange(verifier)
     # 10, 11 and 12 are AuthenticationSASL, SASLContinue and SASLFinal; 0 is AuthenticationOk.
     channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
     mechanism, _, rest = (await _receive_step(channel, limits)).partition(b"\0")
@@ -336,7 +337,7 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
     if proof is None:
         gateway.turn_away(SURFACE, name, address=address)
     else:
-        user = gateway.let_in(SURFACE, name, address=address)
+        user = gateway.let_in(SURFACE, name, address=address, mark=verifier.stored_key)
     if proof is None or user is None:
         raise WireError(
             "28P01", "The name or the password is wrong.", hint="Ask the curator for a new password.", fatal=True
@@ -347,7 +348,8 @@ async def login(channel: Channel, startup: Startup, *, gateway: Gateway, limits:
 
 def _check_admission(gateway: Gateway, name: str, *, address: str) -> None:
     if not gateway.admit(SURFACE, name, address=address):
-        raise WireError("53300", "Too many logins failed.", hint="Try again in a few minutes.", fatal=True)
+        seconds = max(1, gateway.throttle.count_seconds(name, address))
+        raise WireError("53300", "Too many logins failed.", hint=f"Try again in {seconds} s.", fatal=True)
 
 
 async def _receive_step(channel: Channel, limits: ClientLimits) -> bytes:

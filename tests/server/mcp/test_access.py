@@ -67,6 +67,8 @@ def test_a_token_does_what_its_scopes_say(served: Served) -> None:
     refused = call(served, "query", token=free, sql=TOP)
     assert refused.structured_content["error"]["code"] == "token-scope"
     assert "LABEL --scope read --scope query" in text_of(refused)
+    assert [one.code for one in served.front.telemetry.refusals(10)] == ["token-scope"]
+    assert not call(served, "query", token=free, sql="SELECT 1").is_error
     assert call(served, "tables", token=served.token("ana", "curate")).is_error
     assert served.charges() == 0
 

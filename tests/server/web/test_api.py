@@ -24,7 +24,7 @@ from dpsql.session import Session
 
 ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
 BY_ITEM = f"{COUNTS} WITH (mechanism = limited_domain)"  # which costs an item for each name and count
-GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
+GRANT = {"epsilon": 5, "delta": "1.25e-6", "note": "agreed"}
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_curator_reads_what_was_spent_grants_and_verifies(client: TestClient) 
     assert [query["account"] for query in spent["queries"]] == ["alice"]
     assert client.get("/api/v1/refusals", auth=CLARA).json()["refusals"][0]["code"] == "not-private"
     granted = post(client, "grants", GRANT, CLARA)
-    assert (granted["before"], granted["now"]) == ({"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1e-6})
+    assert (granted["before"], granted["now"]) == ({"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1.25e-6})
     assert client.get("/api/v1/verification", auth=CLARA).json()["events"] > 3
 
 
@@ -245,6 +245,8 @@ def test_a_token_does_what_its_scopes_say_and_no_more(client: TestClient, world:
     made = {scope: post(client, "token", {"scopes": [scope]}, ("both", PASSWORD))["token"] for scope in SCOPES}
     assert status(made["read"], "POST", "/explain", {"sql": COUNTS}) == 200
     assert status(made["read"], "POST", "/query", {"sql": COUNTS}) == 403
+    for text in ("SELECT 1", "SELECT country FROM countries", "SHOW BUDGET", f"EXPLAIN {COUNTS}"):
+        assert status(made["read"], "POST", "/query", {"sql": text}) == 200
     assert status(made["read"], "GET", "/spending") == 403
     assert status(made["query"], "GET", "/budget") == 403
     assert status(made["curate"], "GET", "/spending") == 200
@@ -252,7 +254,13 @@ def test_a_token_does_what_its_scopes_say_and_no_more(client: TestClient, world:
     assert client.get("/metrics", headers={"authorization": f"Bearer {made['read']}"}).status_code == 403
     assert client.get("/metrics", headers={"authorization": f"Bearer {made['curate']}"}).status_code == 200
     assert world.charges() == 0
+    refusals = [(one.code, one.analyst) for one in world.front.telemetry.refusals(10)]
+    assert refusals == [("token-scope", "both")] * 4  # /tables, /budget, /spending and the query that is not free
+    assert world.log.getvalue().count('"code": "token-scope"') == 4
     assert status(made["query"], "POST", "/query", {"sql": COUNTS}) == 200
+    assert world.charges() == 1
+    assert status(made["read"], "POST", "/query", {"sql": COUNTS}) == 200  # stored
+    assert world.charges() == 1
     assert status(made["read"], "DELETE", "/token") == 204
     assert status(made["read"], "GET", "/budget") == 401
     unknown = client.get("/api/v1/budget", headers={"authorization": f"Bearer {made['read']}"}).json()
@@ -260,6 +268,11 @@ def test_a_token_does_what_its_scopes_say_and_no_more(client: TestClient, world:
         "login-required",
         "This token is unknown, was revoked or has expired.",
     )
+    assert [
+        line["surface"]
+        for line in map(json.loads, world.log.getvalue().splitlines())
+        if line["event"] == "login-failed"
+    ] == ["web", "web"]
 
 
 def test_a_token_without_named_scopes_has_those_of_an_analyst(client: TestClient) -> None:
@@ -347,9 +360,13 @@ def test_a_refusal_is_a_problem_with_code_reason_hint_and_place(client: TestClie
         (b" " * (LONGEST_BODY + 1), "application/json", 413),
     ],
 )
-def test_a_body_that_cannot_be_read_is_a_problem(client: TestClient, body: bytes, kind: str, status: int) -> None:
+def test_a_body_that_cannot_be_read_is_a_problem(
+    client: TestClient, world: World, body: bytes, kind: str, status: int
+) -> None:
     answer = client.post("/api/v1/query", content=body, auth=ALICE, headers={"content-type": kind})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert [one.code for one in world.front.telemetry.refusals(10)] == [answer.json()["code"]]
+    assert '"event": "refused"' in world.log.getvalue()
 
 
 def test_paths_and_methods_that_there_are_not_are_problems(client: TestClient) -> None:

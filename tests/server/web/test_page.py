@@ -278,7 +278,9 @@ def test_passwords_cannot_be_tried_for_long(world: World) -> None:
     sent = {"name": "alice", "password": "x", "proof": proof(client, "/login")}
     for _ in range(7):
         client.post("/login", data=sent)
-    assert client.post("/login", data={**sent, "password": PASSWORD}).status_code == 401
+    late = client.post("/login", data={**sent, "password": PASSWORD})
+    assert late.status_code == 401
+    assert re.search(r"try again in [12] s\.", late.text)
 
 
 def test_a_login_begins_a_visit_under_a_new_token_and_a_logout_ends_it(world: World) -> None:
@@ -364,6 +366,11 @@ def test_a_curator_sees_who_spent_what_and_no_markup_of_theirs(world: World) -> 
 def test_a_grant_is_confirmed_recorded_and_leaves_the_ledger_whole(world: World) -> None:
     curator = world.login("clara")
     sent = {"proof": proof(curator, "/curator/ledger"), "epsilon": "5", "delta": "1e-6", "note": "agreed <b>"}
+    for confirmed in ({}, {"confirmed": "yes"}):
+        refused = curator.post("/curator/grant", data={**sent, **confirmed}).text
+        assert "[analysts.both] delta = 2.5e-07" in refused
+        assert "[budget] delta = 1.25e-06" in refused
+    sent["delta"] = "1.25e-06"
     asked = curator.post("/curator/grant", data=sent).text
     assert "Raise the total for good?" in asked
     check_markup(asked)

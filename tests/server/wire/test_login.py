@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -143,6 +144,7 @@ def test_guesses_are_slowed_down(tmp_path: Path) -> None:
             states.append("Too many logins" in str(caught.value))
         assert not states[0]
         assert states[-1]
+        assert re.search(r"Try again in [12] s\.", str(caught.value))
         assert PASSWORD not in served.log.getvalue()
 
 

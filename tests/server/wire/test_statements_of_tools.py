@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -16,9 +17,9 @@ import pytest
 from psycopg import sql
 from psycopg.rows import tuple_row
 from support import postgres_kit
-from support.server_kit import NAMES, TOP, Served, serving
+from support.server_kit import NAMES, PASSWORD, TOP, Served, serving
 
-from dpsql.server.users import remove_user
+from dpsql.server.users import change_password, remove_user
 from dpsql.server.wire.command_parser import StatementText
 from dpsql.server.wire.connection_state import View, expand_views
 
@@ -330,7 +331,7 @@ def test_the_catalog_shows_a_view_to_its_connection_alone(tmp_path_factory: pyte
             assert own.execute(columns, ["v"], prepare=True).fetchall() == []
             assert served.charges() == 0
         _check_names_in_the_catalog(served)
-        _check_that_a_removed_user_reads_nothing(served)
+        _check_that_a_former_login_reads_nothing(served)
 
 
 def _check_names_in_the_catalog(served: Served) -> None:
@@ -345,18 +346,19 @@ def _check_names_in_the_catalog(served: Served) -> None:
         assert client.execute("SELECT count(*) FROM pg_class WHERE relname = 'countries'").fetchall() == [(1,)]
 
 
-def _check_that_a_removed_user_reads_nothing(served: Served) -> None:
-    """Check that the catalog answers no user who was removed, nor from what it has stored."""
+def _check_that_a_former_login_reads_nothing(served: Served) -> None:
+    """Check that nobody reads the catalog, nor what it has stored, whose password was changed or who was removed."""
     stored, run = "SELECT relname FROM pg_class WHERE relname = 'reads'", "SELECT pg_backend_pid() > 0"
-    with psycopg.connect(served.conninfo("cleo"), autocommit=True) as client:
-        for text in (stored, stored, run):
-            assert client.execute(text).fetchone()
-        remove_user(served.front.users._path, "cleo")
-        served.front.users.reload()
-        for text in (stored, run, "SHOW jit"):
-            for prepare in (False, True):
-                with pytest.raises(psycopg.errors.InvalidAuthorizationSpecification):
-                    client.execute(text, prepare=prepare)
+    for act in (partial(change_password, password=PASSWORD), remove_user):
+        with psycopg.connect(served.conninfo("cleo"), autocommit=True) as client:
+            for text in (stored, stored, run):
+                assert client.execute(text).fetchone()
+            act(served.front.users._path, "cleo")
+            served.front.users.reload()
+            for text in (stored, run, "SHOW jit"):
+                for prepare in (False, True):
+                    with pytest.raises(psycopg.errors.InvalidAuthorizationSpecification):
+                        client.execute(text, prepare=prepare)
 
 
 PGADMIN = (

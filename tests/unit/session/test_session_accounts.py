@@ -389,7 +389,7 @@ def test_an_overdrawn_account_is_told_what_a_query_adds_and_not_by_how_much_it_i
         assert forecast.cost == "at most 5 % more of the budget"
 
 
-def test_a_grant_warns_of_the_accounts_whose_delta_falls_and_its_hint_keeps_it(example: Path) -> None:
+def test_a_grant_that_lowers_the_delta_of_an_account_is_refused_and_its_hint_keeps_it(example: Path) -> None:
     write_limit(example, "epsilon = 1\ndelta = 1e-6")
     with opened(example, "ana") as session:
         before = session.budget.delta.granted
@@ -398,14 +398,13 @@ def test_a_grant_warns_of_the_accounts_whose_delta_falls_and_its_hint_keeps_it(e
     said = r"limit of ana falls .* \[analysts.ana\] delta = 5e-07, or .* \[budget\] delta = 2e-06\."
     with pytest.warns(dpsql.UngrantedBudgetWarning, match=said), opened(example, "ana") as session:
         assert session.budget.delta.granted == before
-    with pytest.warns(UserWarning, match=said):
+    with pytest.raises(dpsql.UsageError, match=rf"(?s)\[grant-shares\].*{said}"):
         grant_policy(example / "policy.toml", note="more")
-    with opened(example, "ana") as session:
-        assert session.budget.delta.granted == before / 2
     write_limit(example, "epsilon = 2\ndelta = 1e-6", "delta = 5e-07")
+    grant_policy(example / "policy.toml", note="more")
     with opened(example, "ana") as session:
         assert session.budget.delta.granted == before
     write_limit(example, "epsilon = 2\ndelta = 2e-06")
-    grant_policy(example / "policy.toml", note="both")  # warns of nothing
+    grant_policy(example / "policy.toml", note="both")
     with opened(example, "ana") as session:
         assert session.budget.delta.granted == before
