@@ -113,7 +113,7 @@ REFUSED = {
     "SELECT article FROM reads WHERE 1 = (SELECT DISTINCT COUNT(*) FROM countries) GROUP BY article": "subquery",
     "SELECT article FROM reads WHERE 1 = (SELECT 1 UNION SELECT 2) GROUP BY article": "syntax",
     "SELECT k FROM (SELECT user_id, max(min(article)) AS k FROM reads GROUP BY 1) GROUP BY k": "function",
-    "SELECT k FROM (SELECT user_id, article AS k FROM reads WHERE COUNT(*) > 1) GROUP BY k": "construct",
+    "SELECT k FROM (SELECT user_id, article AS k FROM reads WHERE COUNT(*) > 1) GROUP BY k": "aggregate",
     "SELECT SUM(dwell) AS k FROM (SELECT user_id, dwell FROM reads) GROUP BY k": "unknown-column",
     "SELECT CASE WHEN SUM(dwell) > 1 THEN 1 END AS k FROM reads GROUP BY k": "aggregate",
     "SELECT EXTRACT(hour FROM MAX(ts)) AS k FROM reads GROUP BY k": "function",
