@@ -111,7 +111,7 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
 
 
-@pytest.mark.filterwarnings("ignore:The policy does not list the analyst \"Alice\"")
+@pytest.mark.filterwarnings("ignore:The policy does not list the analyst")
 def test_another_analyst_never_gets_mine_and_cannot_tell_that_it_exists(folder: Path) -> None:
     with opened(folder, "alice") as alice:
         mine = alice.sql(SQL)
