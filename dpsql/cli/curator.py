@@ -92,6 +92,7 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
     The command reads no rows but those of CSV files, to guess their format and the types of their columns.
     """
     from dpsql.curator import write_starter
+    from dpsql.policy.starter import LEDGER
 
     pairs = [option.partition("=") for option in options]
     if not all(name and sign for name, sign, _ in pairs):
@@ -108,6 +109,9 @@ def init(data: str, *, options: tuple[str, ...], output: Path, force: bool) -> N
     else:
         _write_policy(starter.text, output, database=Path(data), force=force)
         lines = [f"Wrote {output}: a starter policy from names, types and keys; {starter.reading}", "", *lines]
+        if (beside / LEDGER).exists():
+            other = f'ledger = "{output.stem}-ledger.sqlite"'
+            lines.append(f"{LEDGER} exists, and has its budget: for other data write another name, such as {other}.")
         words = [] if starter.names_sources else ["--db", data]
         words += [] if output == Path("policy.toml") else ["--policy", str(output)]
         command = shlex.join(["dpsql", "check", *words])

@@ -396,6 +396,14 @@ def test_a_csv_file(tmp_path: Path) -> None:
     assert_answers(tmp_path, out)
 
 
+def test_a_second_policy_beside_a_ledger_is_told_of_it(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text(CSV)
+    for name in ("policy.toml", "other.toml"):
+        out = dpsql_command("init", "visits.csv", "--output", name, cwd=tmp_path)[1].decode()
+        assert ('write another name, such as ledger = "other-ledger.sqlite".' in out) == (name == "other.toml")
+        assert dpsql_command("query", "SELECT COUNT(DISTINCT editor_id) FROM visits PRIVATE", cwd=tmp_path)[0] == 0
+
+
 def test_what_was_guessed_and_what_the_rows_leave_open_is_on_the_screen(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i},0{i},{i % 2},,0{i}/0{i}/2026\n" for i in range(1, 10))
     (tmp_path / "visits.csv").write_text(",user_id,zip,kind,left,day\n" + rows)
