@@ -211,7 +211,7 @@ class Balance(NotebookRepr):
             return Fraction(0)
         parts = [part for part in (self.refunded, self.gone) if part.granted]
         rest = ((part.granted - part.spent - part.reserved - part.remaining) / part.granted for part in parts)
-        return max(Fraction(0), *rest)
+        return max([Fraction(0), *rest])
 
     @property
     def percent_left(self) -> Decimal:

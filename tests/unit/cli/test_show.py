@@ -100,6 +100,6 @@ def test_every_released_value_has_its_interval_in_a_column() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(answer)
     head, first, second, *_ = console.export_text().splitlines()
-    assert head.split() == ["#", "k", "n", "±", "at", "95%", "s", "±"]
+    assert head.split() == ["#", "k", "n", "±", "at", "95%", "s", "±", "n"]  # the bars of n
     assert first.split("█")[0].split() == ["1", "a", "5,000", "±", "39", "12.35", "±", "0.40"]
     assert second.split("█")[0].split("░")[0].split() == ["2", "b", "40", "±", "39", "NULL"]

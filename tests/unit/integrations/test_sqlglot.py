@@ -62,9 +62,10 @@ def asked(sql: str) -> object:
 def accepted() -> dict[str, object]:
     """Return what is asked by every statement that is accepted, of the documentation and of the corpus."""
     corpus = (ROOT / "tests" / "properties" / "attacks" / "statements.jsonl").read_text().splitlines()
-    pages = [ROOT / "docs" / "how-to" / "sql.md", *sorted((ROOT / "docs" / "reference" / "sql").glob("*.md"))]
+    pages = sorted((ROOT / "docs" / "reference" / "sql").glob("*.md"))
     texts = [text for page in pages for text in re.findall(r"```sql\n(.*?)```", page.read_text(), re.DOTALL)]
     texts += [json.loads(line)["sql"] for line in corpus if json.loads(line)["expect"] != "reject"]
+    texts = [text for text in texts if "SELECT WITH DIFFERENTIAL_PRIVACY" not in text]  # sqlglot cannot read it
     texts.append(POSTGRESQLS)
     found = {}
     for text in texts:

@@ -34,7 +34,7 @@ GENEROUS = dpsql.Policy(  # a group of two units is all but sure to be released
     limits=dpsql.Limits(max_epsilon=100),
 )
 SALTS = (1, 2)
-packed = functools.partial(pack_release, day="2026-11-29")
+packed = functools.partial(pack_release, day="2026-11-29", has_one_value=bool)
 OPTIONS = ["epsilon = 100, delta = 0.4", "epsilon = 2, delta = 0.4", "epsilon = 20, max_groups_contributed = 3"]
 
 

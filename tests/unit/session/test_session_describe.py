@@ -62,7 +62,7 @@ def answered(session: Session, text: str) -> pa.Schema | tuple[str, str]:
 def nasty() -> Session:
     connection = nasty_tables()
     connection.execute("ALTER TABLE notes ALTER about TYPE INTEGER")
-    return session_on(connection, dpsql.Policy(LARGE, NASTY))
+    return session_on(connection, dpsql.Policy(LARGE, NASTY, limits=dpsql.Limits(consent=True)))
 
 
 @pytest.fixture

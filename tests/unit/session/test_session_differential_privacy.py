@@ -236,7 +236,7 @@ def test_public_tables_and_statements_without_rows_stay_free() -> None:
 
 def test_the_example_of_the_documentation_runs() -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "sql" / "standard-sql.md"
-    (example,) = re.findall(r"```text\n(SELECT WITH DIFFERENTIAL_PRIVACY\n.*?)```", page.read_text(), re.DOTALL)
+    (example,) = re.findall(r"```sql\n(SELECT WITH DIFFERENTIAL_PRIVACY\n.*?)```", page.read_text(), re.DOTALL)
     session = session_on(shared(*values_rows({"a": 3000, "b": 2000})))
     answer = session.sql(example)
     assert answer.columns == ["article", "readers"]

@@ -385,7 +385,7 @@ SAID = {
     "SELECT AVG(2 < length(product)) FROM orders": (
         "COUNT(*) FILTER (WHERE 2 < length(product)), or AVG(CAST(2 < length(product) AS INTEGER))."
     ),
-    "SELECT SUM(product) FROM orders": "Write SUM(CAST(x AS DOUBLE))",
+    "SELECT SUM(product) FROM orders": "Write SUM(CAST(product AS DOUBLE), contribution_bounds_per_group => (0, 500))",
 }
 
 
@@ -508,8 +508,9 @@ def test_hints_about_an_order_that_is_not_private_work() -> None:
     with session_over() as session:
         with pytest.raises(dpsql.Refusal) as refused:
             session.sql(f"{counts} ORDER BY n LIMIT 5")
-        assert "SELECT * FROM (... DESC LIMIT 10) AS t ORDER BY ..." in str(refused.value.hint)
-        session.sql(f"SELECT * FROM ({counts} ORDER BY n DESC LIMIT 10) AS t ORDER BY n")
+        assert "Write ORDER BY n DESC, or end the query with TOP 5 PRIVATE ORDER BY n" in str(refused.value.hint)
+        session.sql(f"{counts} ORDER BY n DESC LIMIT 5")
+        session.sql(f"{counts} TOP 5 PRIVATE ORDER BY n")
         with pytest.raises(dpsql.Refusal) as refused:
             session.sql(f"SELECT COUNT(*) AS n FROM ({counts}) AS t")
         assert "End the inner query with LIMIT 5" in str(refused.value.hint)

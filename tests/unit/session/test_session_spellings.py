@@ -74,8 +74,8 @@ def test_other_uses_of_the_word_stay(sql: str) -> None:
 
 REFUSED = {
     f"SELECT TOP 10 PERCENT {GROUPS}": ("TOP 10 PERCENT", "TOP 10 PRIVATE"),
-    f"SELECT TOP 3 WITH TIES {GROUPS}": ("TOP 3 WITH TIES", "TOP 10 PRIVATE"),
-    f"SELECT TOP 3 {GROUPS} LIMIT 2": ("TOP 3", "TOP 10 PRIVATE"),
+    f"SELECT TOP 3 WITH TIES {GROUPS}": ("TOP 3 WITH TIES", "TOP 3 PRIVATE"),
+    f"SELECT TOP 3 {GROUPS} LIMIT 2": ("TOP 3", "TOP 3 PRIVATE"),
 }
 
 
