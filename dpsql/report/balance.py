@@ -480,11 +480,13 @@ def report_spending(
 def _list_spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> tuple[Spender, ...]:
     """Return the accounts that may spend, and those that have spent."""
     may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
+    # the total in force, which is smaller than the policy's until that is granted
+    grant = replace(policy.budget, epsilon=terms.total.epsilon, delta=terms.total.delta)
     spenders = []
     for name in dict.fromkeys([*may, *(entry.account for entry in entries)]):
         state = sum_entries(entry for entry in entries if entry.account == name)
         own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
-        limit = terms.budget if own is None else compute_limit(own, policy.budget)
+        limit = terms.budget if own is None else compute_limit(own, grant)
         spenders.append(Spender(name, limit if own is None or own.enabled else None, state))
     return tuple(spenders)
 

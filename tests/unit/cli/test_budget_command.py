@@ -117,6 +117,18 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
+def test_shares_are_of_the_total_in_force_until_a_larger_one_is_granted(folder: Path) -> None:
+    def spent() -> dict[str, str]:
+        body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
+        return {each["account"]: each["limit"] for each in body["accounts"]}
+
+    before = spent()
+    text = (folder / "policy.toml").read_text()
+    assert "epsilon = 1.0" in text
+    (folder / "policy.toml").write_text(text.replace("epsilon = 1.0", "epsilon = 2.0", 1))
+    assert spent() == before
+
+
 def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
     asked(folder, "--analyst", "bob")
     code, out, err = run(folder, "budget", "--policy", "policy.toml")
