@@ -300,8 +300,10 @@ class Balance(NotebookRepr):
         held = f" {held} is held by queries that run or never ended," if self.percent_reserved else ""
         lines = [f"{used} of the budget is used,{held} {left} is left"]
         if self.others:
-            others = format_percent(to_percent(round_up(self.others)))
-            lines = [f"{self.analyst} used {used} of the budget,{held} others used {others}, and {left} is left"]
+            # used and left may be of different currencies: what others take is the rest, so that the line adds up
+            rest = max(100 - self.percent_used - self.percent_reserved - self.percent_left, Decimal(0))
+            by = f"{self.analyst} used {used} of the budget"
+            lines = [f"{by},{held} others used {format_percent(rest)}, and {left} is left"]
         if not self.has_share:
             lines = ["no share of the budget: public and published tables are free, and no other query is run"]
         lines += [] if self.calendar is None else [str(self.calendar)]
