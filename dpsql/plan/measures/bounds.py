@@ -19,6 +19,7 @@ from fractions import Fraction
 from math import ceil, inf, isfinite, prod
 
 from dpsql.dialects import quote_text, write_name
+from dpsql.display import unit_noun
 from dpsql.errors import Refusal
 from dpsql.plan.measures.expression_bounds import (
     ColumnTotals,
@@ -238,7 +239,8 @@ class Bounding:
         paths = [scan.path for scan in list_scans_of_rows(self.query.body.source)]
         missing = [self.table_rows[path].name for path in paths if path in self.table_rows]
         name = next((name for name in missing if self.policy[name].bounds.rows is None), self.query.table)
-        return f"Or ask the curator to add rows = 20, or another number, under [tables.{spell(name)}.bounds]."
+        most = f"as many as count of one {unit_noun(self.query.unit_name)}, and 1 where each has one row"
+        return f"Or ask the curator to add rows = 20, or another number, under [tables.{spell(name)}.bounds]: {most}."
 
 
 def _read_totals(rows: int | None, bounds: ColumnBounds) -> ColumnTotals:
