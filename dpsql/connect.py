@@ -186,11 +186,13 @@ def open_budget(
 
 
 def list_units(policy: Policy) -> dict[str, str]:
-    """Return the privacy unit of each private table, in the words of the ledger."""
+    """Return the privacy unit of each table, in the words of the ledger; "" for a public one."""
     from dpsql.policy.tables import find_owner
 
-    private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
-    return {name: str(find_owner(policy.tables, name)) for name in private}
+    return {
+        name: str(find_owner(policy.tables, name)) if isinstance(table, PrivateTable) else ""
+        for name, table in policy.tables.items()
+    }
 
 
 def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:

@@ -514,7 +514,9 @@ def units(policy: Path | None, *, note: str) -> None:
 
     fresh = change_units(policy, note=note)
     for table, unit in fresh.items():
-        click.echo(f"The privacy unit of {table} is {unit}.")
+        click.echo(
+            f"The privacy unit of {table} is {unit}." if unit else f"{table} is public: nobody in it is protected."
+        )
     if not fresh:
         click.echo("The ledger has the privacy units of the policy.")
 

@@ -517,12 +517,13 @@ class Ledger(ABC):
     def register(self, units: Mapping[str, str], *, note: str = "") -> dict[str, str]:
         """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded.
 
-        Returns those. Raises `ledger-unit` for one that is declared otherwise in a ledger with a query, without a note.
+        The unit of a public table is "", and one that was never private is left out. Returns what was recorded. Raises
+        `ledger-unit` for a table that is declared otherwise in a ledger with a query, without a note.
         """
         with self._writing() as book:
             self._agree(book)
             known = _read_units(book)
-            fresh = {table: unit for table, unit in units.items() if known.get(table) != unit}
+            fresh = {table: unit for table, unit in units.items() if known.get(table, "") != unit}
             other = find_other_unit(known, fresh)
             if other is not None and not note and _has_query(book):
                 raise other
@@ -870,16 +871,18 @@ def _has_query(book: LedgerTransaction) -> bool:
 
 def find_other_unit(known: Mapping[str, str], units: Mapping[str, str]) -> LedgerError | None:
     """Return the refusal of the first table that is declared with another privacy unit than the known one."""
-    table = next((name for name, unit in units.items() if known.get(name, unit) != unit), None)
+    table = next((name for name, unit in units.items() if known.get(name) and known[name] != unit), None)
     if table is None:
         return None
+    now = f"and the policy says {units[table]}: what was answered so far does not protect the new one"
+    if not units[table]:
+        now = "and the policy says that the table is public: nobody in it is protected any more"
     return LedgerError(
         "ledger-unit",
-        f'The privacy unit of "{table}" was {known[table]}, and the policy says {units[table]}: what was answered so '
-        "far does not protect the new one.",
+        f'The privacy unit of "{table}" was {known[table]}, {now}.',
         hint="Write the former into the policy again; or, if the new one is meant, the curator runs: "
         'dpsql ledger units --note "why"',
-        place=f"tables.{table}.privacy_unit",
+        place=f"tables.{table}.{'privacy_unit' if units[table] else 'public'}",
     )
 
 

@@ -236,7 +236,7 @@ def find_former_units(events: Iterable[Event]) -> Iterator[FormerUnit]:
         if event.kind == "registered":
             for table, unit in json.loads(event.body)["units"].items():
                 former, before = known.get(table, (unit, queries))
-                if former != unit and before < queries:
+                if former and former != unit and before < queries:
                     yield FormerUnit(table, former, datetime.fromisoformat(event.at))
                 known[table] = unit, queries
 

@@ -358,4 +358,8 @@ def is_false(condition: Expression) -> bool:
             return function in _COMPARED and not _COMPARED[function](left, right)
         case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
             return text != other
+        case Call(function=function, arguments=(Literal(value=None), _) | (_, Literal(value=None))):
+            return function in _COMPARED  # x = NULL is NULL for every x, as is that of a parameter without a value
+        case In(choices=choices):
+            return all(isinstance(each, Literal) and each.value is None for each in choices)
     return False

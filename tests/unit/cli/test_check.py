@@ -531,6 +531,26 @@ def test_another_unit_in_a_used_ledger_is_refused_unless_it_is_said(folder: Path
         assert session.budget.rho.spent == spent
 
 
+def test_a_private_table_of_a_used_ledger_becomes_public_only_if_it_is_said(folder: Path) -> None:
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+        session.sql(ASKED)
+    private = POLICY[POLICY.index('privacy_unit = "user_id"') : POLICY.index("[tables.orders]")]
+    (folder / "policy.toml").write_text(POLICY.replace(private, 'public = true\ncolumns = ["article"]\n\n'))
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert (code, err.startswith("dpsql: [ledger-unit] at tables.reads.public: ")) == (5, True)
+    with pytest.raises(dpsql.LedgerError, match="was user_id, and the policy says that the table is public"):
+        dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml")
+    said = dpsql_command("ledger", "units", "--policy", "policy.toml", "--note", "published", cwd=folder)
+    assert said == (0, b"reads is public: nobody in it is protected.\n", "")
+    for policy in (None, POLICY):  # what was public may become private
+        (folder / "policy.toml").write_text(policy or (folder / "policy.toml").read_text())
+        with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
+            assert session.budget.rho.spent > 0
+    assert codes(folder) == []
+    promised = dpsql_command("promise", "--policy", "policy.toml", cwd=folder)[1].decode()
+    assert "`reads`, until " in promised
+
+
 def test_hostile_names_stay_on_their_line(folder: Path) -> None:
     with duckdb.connect(str(folder / "odd.duckdb")) as connection:
         connection.execute('CREATE TABLE "a\nb" (user_id INT, "\x1b[31m" ENUM(\'x\ny\'), "h\x07" INT)')

@@ -63,6 +63,22 @@ def test_a_where_that_is_never_true_asks_for_no_row(condition: str, empty: bool)
     assert is_empty_by_text(private(text, CATALOG)) is empty
 
 
+@pytest.mark.parametrize(
+    ("condition", "empty"),
+    [
+        ("article = NULL", True),
+        ("NULL > user_id AND dwell > 3", True),
+        ("article IN (NULL)", True),
+        ("article IN (NULL, 'a')", False),
+        ("article = NULL OR dwell > 3", False),
+        ("article IS NOT DISTINCT FROM NULL", False),
+        ("article IS NULL", False),
+    ],
+)
+def test_a_comparison_with_null_selects_no_row(condition: str, empty: bool) -> None:
+    assert is_empty_by_text(private(TOP.replace("GROUP BY", f"WHERE {condition} GROUP BY"), CATALOG)) is empty
+
+
 def test_limit_0_asks_for_no_row() -> None:
     assert around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").is_empty
     assert is_empty_by_text(private(f"{TOP} LIMIT 0", CATALOG))
