@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Context
+from decimal import MAX_EMAX, ROUND_CEILING, Context, Decimal
 from itertools import groupby
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from dpsql.accounting import Certificate, describe_periods
@@ -53,7 +53,10 @@ _PLACES = {  # by isolation
     "remote": "Another engine has the data (isolation = remote), and is trusted to count correctly. The process that "
     "runs the queries has its credentials: an analyst whose own code runs there can read the rows.",
 }
+_MANY_TIMES = 1_000  # a factor from which all digits before the point are shown, up to a million
+_WIDE = Context(Emax=MAX_EMAX)
 _WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 _BULLET = re.compile(r"^(?:\* |\d+\. )")
 _CATALOG_TAKEN = {
     "files": "It opens no file but those of its folder, its programs' and the system's libraries (Landlock).",
@@ -107,7 +110,8 @@ def describe_policy(check: Check) -> list[str]:
 def write_promise(policy: Policy, check: Check, *, state: LedgerState | None) -> str:
     """Return the page for a data-protection officer, in Markdown: what holds for a policy and the state of its ledger.
 
-    `check` has the budget that the ledger has granted. `state` is None for a ledger that does not exist yet.
+    Links are written as the paths of pages. `check` has the budget that the ledger has granted. `state` is None for a
+    ledger that does not exist yet.
     """
     from importlib.metadata import version
     from importlib.resources import files
@@ -115,6 +119,9 @@ def write_promise(policy: Policy, check: Check, *, state: LedgerState | None) ->
     endless = check.period is not None and check.periods is None
     most = check.totals[-1] if check.totals and not endless else TotalAfter(1, check.epsilon, check.delta)
     public = ", ".join(_code(table.name) for table in check.public)
+    per = " in each period" if endless else ""
+    factor = _WIDE.add(1, _exponentiate(most.epsilon))  # of the delta, for two units together
+    delta = _WIDE.multiply(factor, Decimal(str(most.delta)))
     slots = {
         "version": version("dpsql"),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -122,19 +129,24 @@ def write_promise(policy: Policy, check: Check, *, state: LedgerState | None) ->
         "facts": "\n".join(_list_units(check, state)),
         "public": f"Nothing is protected in the public tables: {public}." if public else "No table is public.",
         "doubts": "\n".join(_list_doubts(check)),
-        "total": _describe_total(check),
+        "total": _describe_total(check) + _describe_former(state),
         "bound": _describe_bound(check, most, span="Within one period, any" if endless else "Any"),
         "isolation": " ".join(each.removeprefix("* ") for each in _describe_isolation(check)),
         "state": _describe_state(policy, check, state=state),
         "holders": "\n".join(f"| {' | '.join(row)} |" for row in _list_holders(policy, check, state=state)),
         "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_list_steps(policy, check), 1)),
-        "double": f"{_round_up(2 * most.epsilon)}{' in each period' if endless else ''}",
-        "delta": f"{_round_up(most.delta)}{' in each period' if endless else ''}",
+        "double": (
+            f"twice the epsilon, {_round_up(2 * most.epsilon)}{per}, and 1 + e^{_round_up(most.epsilon)} = "
+            f"{_spell_factor(factor)} times the delta, {_round_up(delta, 3) if delta < 1 else 'which promises nothing'}"
+        ),
+        "delta": f"{_round_up(most.delta)}{per}",
+        "verdicts": _quote_verdicts(check, most),
         "tables": ", ".join(_code(table.name) for table in check.private),
         "units": " and ".join(sorted({_code(table.privacy_unit or "") for table in check.private})),
     }
+    page = files("dpsql.report").joinpath("promise.md").read_text(encoding="utf-8").format(**slots)
     lines = list[str]()
-    for line in files("dpsql.report").joinpath("promise.md").read_text(encoding="utf-8").format(**slots).splitlines():
+    for line in _LINK.sub(lambda link: f"{link[1]} ({normpath(f'docs/explanation/{link[2]}')})", page).splitlines():
         indent = "> " if line.startswith("> ") else " " * (len(line) - len(_BULLET.sub("", line)))
         cut = [] if line.startswith("|") else textwrap.wrap(line, 120, subsequent_indent=indent, **_WHOLE_WORDS)
         lines += cut or [line]
@@ -145,9 +157,18 @@ def _code(name: str) -> str:
     return f"`{spell(name)}`"
 
 
-def _round_up(value: float, digits: int = 6) -> str:
+def _round_up(value: float | Decimal, digits: int = 6) -> str:
     """Return a number in so many digits, never a smaller one."""
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):,.{digits}g}"
+    rounded = Context(prec=digits, rounding=ROUND_CEILING, Emax=MAX_EMAX).create_decimal(str(value))
+    return f"{rounded if rounded > sys.float_info.max else float(rounded):,.{digits}g}"
+
+
+def _exponentiate(epsilon: float) -> Decimal:
+    return Decimal(str(epsilon)).exp(_WIDE)
+
+
+def _spell_factor(factor: Decimal) -> str:
+    return _round_up(factor, 3 if factor < _MANY_TIMES else 6)
 
 
 def _list_units(check: Check, state: LedgerState | None) -> Iterator[str]:
@@ -177,7 +198,8 @@ def _describe_total(check: Check) -> str:
         return f"All answers together, over all queries, analysts and time, satisfy {one}."
     totals = [f"({_round_up(each.epsilon)}, {_round_up(each.delta)})" for each in check.totals]
     granted = (
-        f"The answers within {check.period} together satisfy {one}, and the budget is granted again in each period"
+        f"The answers of one period of {check.period} together satisfy {one}, and within any {check.period} at most "
+        "two such budgets are used. The budget is granted again in each period"
     )
     if check.periods is not None:
         return f"{granted}, {_count(check.periods)} at most. All answers of all periods together satisfy {totals[-1]}."
@@ -185,36 +207,50 @@ def _describe_total(check: Check) -> str:
     return f"{granted} WITHOUT END: all answers together have no limit. It is {after}."
 
 
+def _describe_former(state: LedgerState | None) -> str:
+    """Return from when on the units of now are protected, as a sentence behind the total."""
+    if state is None or not state.former:
+        return ""
+    until = max(former.until for former in state.former)
+    units = ", ".join(f"`{former.unit}` of {_code(former.table)}" for former in state.former)
+    return f" Except: answers until {until:%Y-%m-%d %H:%M} UTC protect the former units alone ({units})."
+
+
 def _describe_bound(check: Check, most: TotalAfter, *, span: str) -> str:
-    epsilon, delta = _round_up(most.epsilon), _round_up(most.delta)
-    prior = "omeone who thought there was a 1 % chance that a unit is in the data can"
+    epsilon, delta, factor = _round_up(most.epsilon), _round_up(most.delta), _exponentiate(most.epsilon)
+    believed = "be all but certain of it after these answers"
     if most.epsilon <= LARGE_EPSILON:
-        factor = math.exp(most.epsilon)
-        times = f" = {_round_up(factor, 3)}"
-        believed = (
-            f"S{prior} believe it, after all these answers, with at most {_round_up(100 * factor / (99 + factor), 3)} %"
-        )
-    else:
-        times = ""
-        believed = (
-            f"**e^{epsilon} is more than 22,000, which protects a unit hardly or not at all**: s{prior} be all but "
-            "certain of it after these answers"
-        )
+        believed = f"believe it, after all these answers, with at most {_round_up(100 * factor / (99 + factor), 3)} %"
     words = (
-        f"{span} result is at most e^{epsilon}{times} times as likely with the rows of one unit as without them, and "
-        f"the other way round, plus a probability of at most {delta}. This holds for every analyst, for all of them "
-        f"together, and whatever else they know. {believed}; with a probability of at most {delta} the answers may "
-        "reveal more."
+        f"{span} result is at most e^{epsilon} = {_spell_factor(factor)} times as likely with the rows of one unit as "
+        f"without them, and the other way round, plus a probability of at most {delta}. This holds for every analyst, "
+        "for all of them together, and whatever else they know. Someone who thought there was a 1 % chance that a unit "
+        f"is in the data can {believed}; with a probability of at most {delta} the answers may reveal more."
     )
+    return " ".join((words, *(f"{verdict}." for verdict in _list_verdicts(check, most))))
+
+
+def _list_verdicts(check: Check, most: TotalAfter) -> Iterator[str]:
+    """Yield why a total protects too little, if it does."""
+    delta = _round_up(most.delta)
+    if most.epsilon > LARGE_EPSILON:
+        factor = f"e^{_round_up(most.epsilon)} = {_spell_factor(_exponentiate(most.epsilon))}"
+        yield f"**A factor of {factor} protects a unit hardly or not at all**"
     people = min((table.population for table in check.private if table.population), default=None)
     if people is not None and most.delta * people > 1:
-        words += (
-            f" **{delta} is more than 1 divided by {people:,}, the population that the policy names**: printing all "
-            "rows of one unit in so many would satisfy it, too."
+        yield (
+            f"**{delta} is more than 1 divided by {people:,}, the population that the policy names**: printing all "
+            "rows of one unit in so many would satisfy it, too"
         )
     elif people is None and most.delta >= LARGE_DELTA:
-        words += f" **{delta} is large**: it should be far less than 1 divided by the number of units."
-    return words
+        yield f"**{delta} is large**: it should be far less than 1 divided by the number of units"
+
+
+def _quote_verdicts(check: Check, most: TotalAfter) -> str:
+    """Return what an impact assessment must not leave out: a weak total, and other persons who may be named."""
+    others = "; ".join(each.message.removesuffix(".") for each in check.findings if each.code == "other-person")
+    parts = "; ".join(_list_verdicts(check, most)), f"`dpsql check` says: {others}" if others else ""
+    return "".join(f" {part}." for part in parts if part)
 
 
 def _describe_isolation(check: Check) -> list[str]:
@@ -286,12 +322,15 @@ def _list_steps(policy: Policy, check: Check) -> Iterator[str]:
     yield "Delete the rows in the source."
     yield f'Run `dpsql data bump {shlex.quote(str(check.ledger))} --note "rows deleted"`.'
     folder = _find_materialized(policy)
+    name = Path(policy.lines.name if policy.lines else "").name
+    again = f"`dpsql materialize --policy {shlex.quote(name)}`"
     if folder is not None and policy.materialized is not None:
-        yield f"Delete the folder `{folder}`, or run `dpsql materialize` twice: until then it holds these rows."
+        where = f"in the policy's folder{', with the `--db` of the data' if policy.needs_database else ''}"
+        yield f"Delete the folder `{folder}`, or run {again} twice {where}: until then it holds these rows."
     elif folder is not None:
         yield (
-            "Run `dpsql materialize`. [Materialize tables](../how-to/materialize.md) says when the schema "
-            f"`{folder}` holds none of these rows any more."
+            f"Run {again} in the policy's folder, with the `--url` of before if there was one. [Materialize tables]"
+            f"(../how-to/materialize.md) says when the schema `{folder}` holds none of these rows any more."
         )
     yield "Restart each server, and close and open each session: until then they may answer from the rows of before."
 

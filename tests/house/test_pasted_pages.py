@@ -365,5 +365,19 @@ def test_a_page_can_be_pasted(page: Path, paste_all: Callable[[Sequence[Path]], 
     paste_all([page])
 
 
+def test_the_script_of_the_sql_pages_has_budget_for_all_of_them(tmp_path: Path) -> None:
+    index, *others = sorted((DOCS / "reference/sql").glob("*.md"), key=lambda page: page.name != "index.md")
+    pages = [index, *others, DOCS / "how-to/cookbook.md", DOCS / "how-to/build-a-dashboard.md"]
+    (script,) = (block.text for block in ALL if block.page == index and block.language == "python")
+    console = Console()
+    with contextlib.chdir(tmp_path):
+        console.paste(script)
+        with console.locals["session"] as session:
+            for page in pages:
+                for block in blocks_of(page):
+                    if block.language == "sql" and block.is_pasted:
+                        session.sql(block.text)
+
+
 def test_the_lessons_can_be_pasted_into_one_folder(paste_all: Callable[[Sequence[Path]], None]) -> None:
     paste_all(LESSONS)

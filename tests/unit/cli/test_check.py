@@ -724,23 +724,28 @@ def test_the_page_for_a_data_protection_officer_is_what_promise_prints(tmp_path:
     head = f"dpsql {dpsql.__version__} printed this page on {datetime.now(UTC):%Y-%m-%d} (UTC) for the policy `policy."
     assert f"\n\n{head}" in whole
     shown = one_line(re.sub(r"dpsql \S+ printed .*?decide\.\n", HEAD, whole, count=1, flags=re.DOTALL))
-    assert one_line(page.read_text()) == shown.replace(f"{tmp_path}/", "")
+    link = "The guarantee and its limits"
+    expanded = page.read_text().replace(f"[{link}](guarantee.md)", f"{link} (docs/explanation/guarantee.md)")
+    assert one_line(expanded) == shown.replace(f"{tmp_path}/", "")
     printed = promised(tmp_path)
-    assert "The guarantee and its limits (docs/explanation/guarantee.md) says" in printed
+    assert f"{link} (docs/explanation/guarantee.md) says" in printed
     assert "](" not in printed
+    assert all(len(line) <= 120 for line in whole.splitlines() if not line.startswith("|"))
 
 
 def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
     period = PROMISED.replace("delta = 1e-6", 'delta = 1e-7\nperiod = "30d"').replace("epsilon = 1.0", "epsilon = 0.5")
     (tmp_path / "policy.toml").write_text(period)
     text, factor = promised(tmp_path), math.exp(0.5)
+    two = math.ceil(100 * (1 + factor)) / 100
     for words in (
         "* `visits`: one unit is one `user_id` * `orders`: one unit is one `customer_id`",
-        "answers within 30 days together satisfy (0.5, 1e-07)-differential privacy",
+        "The answers of one period of 30 days together satisfy (0.5, 1e-07)-differential privacy, and within any 30",
+        " and within any 30 days at most two such budgets are used.",
         "WITHOUT END: all answers together have no limit.",
         f"e^0.5 = {math.ceil(100 * factor) / 100} times as likely",
         f"with at most {math.ceil(1e4 * factor / (99 + factor)) / 100} %",
-        "the epsilon, 1 in each period, and more than twice the delta",
+        f"the epsilon, 1 in each period, and 1 + e^0.5 = {two} times the delta, {two}e-07.",
         "The unit of protection is `customer_id` and `user_id`",
     ):
         assert words in text, words
@@ -752,13 +757,24 @@ def test_the_promise_has_the_numbers_of_the_policy(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_protects_nobody_says_so(tmp_path: Path) -> None:
-    weak = PROMISED.replace("1.0", "100").replace("1e-6", "0.01")
+    weak = PROMISED.replace("1.0", "10.5").replace("1e-6", "0.01").replace('"area"', '"area", "author_id"')
     (tmp_path / "policy.toml").write_text(weak)
-    text = promised(tmp_path)
-    assert "**e^100 is more than 22,000, which protects a unit hardly or not at all**" in text
-    assert "**0.01 is large**" in text
+    text, factor = promised(tmp_path), f"{math.ceil(10 * math.exp(10.5)) / 10:,}"
+    assert f"at most e^10.5 = {factor} times as likely" in text
+    assert f"1 + e^10.5 = {math.ceil(10 * math.exp(10.5) + 10) / 10:,} times the delta, which promises nothing." in text
+    assert text.count(f"**A factor of e^10.5 = {factor} protects a unit hardly or not at all**") == 2
+    assert text.count("**0.01 is large**") == 2
+    quoted = text.partition("Text for an impact assessment")[2]
+    assert "`dpsql check` says: visits: author_id (" in quoted
     (tmp_path / "policy.toml").write_text(weak + "population = 5_000\n")
-    assert "**0.01 is more than 1 divided by 5,000, the population that the policy names**" in promised(tmp_path)
+    assert (
+        promised(tmp_path).count("**0.01 is more than 1 divided by 5,000, the population that the policy names**") == 2
+    )
+    many = PROMISED.replace("epsilon = 1.0", 'epsilon = 100\nperiod = "1h"\nperiods = 1_000_000').replace(
+        "1e-6", "1e-7"
+    )
+    (tmp_path / "policy.toml").write_text(many)
+    assert re.search(r"= \d\.\d{5}e\+\d{7,} protects", promised(tmp_path))  # more than a double can be
 
 
 def test_the_promise_reads_the_ledger(folder: Path) -> None:
@@ -788,6 +804,8 @@ def test_the_promise_reads_the_ledger(folder: Path) -> None:
     ):
         assert words in text, words
     assert "Not checked" not in text
+    until = until[:16].replace("T", " ")
+    assert text.count(f"Except: answers until {until} UTC protect the former units alone (`article` of `reads`).") == 2
 
 
 def test_the_steps_of_a_deletion_depend_on_the_policy(tmp_path: Path) -> None:
@@ -800,12 +818,15 @@ def test_the_steps_of_a_deletion_depend_on_the_policy(tmp_path: Path) -> None:
     text = promised(tmp_path)
     for words in (
         f'2. Run `dpsql data bump {tmp_path}/ledger.sqlite --note "rows deleted"`. 3. Delete the folder',
-        f"folder `{tmp_path}/stored`, or run `dpsql materialize` twice: until then it holds these rows. 4. Restart",
+        f"folder `{tmp_path}/stored`, or run `dpsql materialize --policy policy.toml` twice in the policy's folder:",
+        "folder: until then it holds these rows. 4. Restart",
         "open sessions have those of CSV files in memory",
         f"| users | `{tmp_path}/u.toml` |",
         "| log of the server |",
     ):
         assert words in text, words
+    (tmp_path / "policy.toml").write_text(settings)
+    assert "twice in the policy's folder, with the `--db` of the data: until then" in promised(tmp_path)
 
 
 def test_nothing_is_promised_without_a_ledger(tmp_path: Path) -> None:
