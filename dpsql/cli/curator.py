@@ -6,7 +6,6 @@ Passwords are typed or piped in, never given as arguments.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,6 @@ from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from posixpath import normpath
 from typing import TYPE_CHECKING
 
 import click
@@ -227,11 +225,7 @@ def promise(policy: Path | None, *, db: Path | None) -> None:
 
     known = load_policy(policy)
     found, state = read_promise(known, database=db)
-    page = write_promise(known, found, state=state)
-    click.echo(
-        re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: f"{link[1]} ({normpath(f'docs/explanation/{link[2]}')})", page),
-        nl=False,
-    )
+    click.echo(write_promise(known, found, state=state), nl=False)
 
 
 @click.command()
