@@ -103,6 +103,7 @@ def served(folder: Path, *, catalog: str = "none") -> Iterator[Place]:
     (folder / "policy.toml").write_text(POLICY.format(port=port, catalog=catalog))
     certificate = trustme.CA().issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    (folder / "key.pem").chmod(0o600)
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     with duckdb.connect(folder / "events.duckdb") as connection:
         connection.execute(f"CREATE TABLE events ({COLUMNS})")
