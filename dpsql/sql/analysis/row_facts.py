@@ -344,7 +344,7 @@ def _is_empty(relation: Relation | FromWhere) -> bool:
 
 
 def is_false(condition: Expression) -> bool:
-    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    """Say whether a condition is FALSE or NULL, as a comparison with NULL is, or compares two values and fails."""
     match condition:
         case Literal(value=value):
             return not value
